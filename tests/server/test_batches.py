@@ -147,10 +147,11 @@ class Answers:
         self._lock = threading.Lock()
 
     def __call__(
-        self, app: Server, owner: str, path: str, body: Any, withdrawn: Callable[[], bool]
+        self, app: Server, owner: str, path: str, body: str, withdrawn: Callable[[], bool]
     ) -> tuple[Any, bool]:
+        number = json.loads(body)["n"]
         with self._lock:
-            self.begun.append(body["n"])
+            self.begun.append(number)
             self.running += 1
             self.most = max(self.most, self.running)
         while not (self.free.is_set() or withdrawn()):
@@ -159,7 +160,7 @@ class Answers:
             self.running -= 1
             busy, self.busy = self.busy > 0, self.busy - 1
         status = 503 if busy else 499 if withdrawn() else 200
-        return {"status": status, "request_id": "req_1", "body": {"n": body["n"]}}, busy
+        return {"status": status, "request_id": "req_1", "body": {"n": number}}, busy
 
 
 @pytest.fixture

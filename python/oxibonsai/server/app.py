@@ -67,7 +67,7 @@ def create_app(
         app.peers = Peers(settings.store_url, settings.port, app.lifecycle.fail)
     from oxibonsai.server.admin.operations import OPERATIONS
     from oxibonsai.server.generation_metrics import GenerationMetrics
-    from oxibonsai.server.inputs import register_inputs
+    from oxibonsai.server.inputs import LARGE_BYTES, register_inputs
     from oxibonsai.server.routes import register_routes
     from oxibonsai.server.studio import Studio
 
@@ -91,7 +91,7 @@ def create_app(
     admins = KeyRing(settings.admin_key, settings.admin_key_file)
     register_access(app, app.keys, limiter, admins)
     app.before_request(_readiness(app.lifecycle))
-    register_content_encoding(app, settings.max_upload_bytes)
+    register_content_encoding(app, settings.max_upload_bytes, LARGE_BYTES)
     register_inputs(app, settings.threads_for_http // 4)
     app.register_blueprint(health_blueprint(app.lifecycle, app.store))
     app.register_blueprint(models_blueprint(app.models, app.studio.info))

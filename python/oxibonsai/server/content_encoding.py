@@ -10,22 +10,27 @@ from typing import IO, TYPE_CHECKING
 
 from flask import Flask, request
 from werkzeug.exceptions import RequestEntityTooLarge
-from werkzeug.wsgi import get_input_stream
+from werkzeug.wsgi import get_content_length, get_input_stream
 
 from oxibonsai.server.errors import ApiError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+# WSGI key: the body is longer than what was decompressed ahead.
+LENGTH_IS_UNKNOWN = "oxibonsai.length_is_unknown"
 _READ_BYTES = 64 * 1024
 
 
-def register_content_encoding(app: Flask, max_packed_bytes: int) -> None:
-    """Decompresses ``gzip`` and ``deflate``; any other ``Content-Encoding`` is a 415 error.
+def register_content_encoding(app: Flask, max_packed_bytes: int, ahead_bytes: int) -> None:
+    """Decompress ``gzip`` and ``deflate``; any other ``Content-Encoding`` is a 415 error.
+
+    A short body then has its length, as if it had been sent plain; a longer one has none.
 
     Args:
         app: The application.
         max_packed_bytes: Largest compressed body; the worker does not read a larger one.
+        ahead_bytes: Longest body that is decompressed here; the view reads a longer one.
     """
 
     def unpack() -> None:
@@ -38,43 +43,62 @@ def register_content_encoding(app: Flask, max_packed_bytes: int) -> None:
                 f"The Content-Encoding is '{name[:80]}': send the body as it is, or as gzip or "
                 "deflate.",
             )
-        if (request.content_length or 0) > max_packed_bytes:
-            raise RequestEntityTooLarge
         environ = request.environ
+        # Not the request's property, which would remember the compressed length.
+        if (get_content_length(environ) or 0) > max_packed_bytes:
+            raise RequestEntityTooLarge
         packed = get_input_stream(environ)
-        environ["wsgi.input"] = _Inflated(packed) if name == "deflate" else _Gunzipped(packed)
-        environ["wsgi.input_terminated"] = True  # the length is unknown, but the stream ends
+        unpacked = _Inflated(packed) if name == "deflate" else _Gunzipped(packed)
         environ.pop("CONTENT_LENGTH", None)
         del environ["HTTP_CONTENT_ENCODING"]
+        length = unpacked.look_ahead(ahead_bytes)
+        if length is None:
+            environ[LENGTH_IS_UNKNOWN] = environ["wsgi.input_terminated"] = True
+        else:
+            environ["CONTENT_LENGTH"] = str(length)
+        environ["wsgi.input"] = unpacked
 
     app.before_request(unpack)
 
 
 class _Unpacked(io.RawIOBase):
-    """Never decompresses more than the request's limit plus one byte."""
+    """Never decompresses more than the request's limit plus one byte, after what it looks ahead."""
 
-    _count = 0  # bytes given so far
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = 0  # bytes given so far
+        self._ahead = b""
 
     def readable(self) -> bool:
         return True
+
+    def look_ahead(self, size: int) -> int | None:
+        """Return the length of the body; None if it is longer than ``size``."""
+        while len(self._ahead) <= size and (piece := self._next(size + 1 - len(self._ahead))):
+            self._ahead += piece
+        return None if len(self._ahead) > size else len(self._ahead)
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
         # A view may change the limit of its request.
         limit = request.max_content_length
-        try:
-            piece = self._unpack(len(view))
-            self._count += len(piece)
-            # werkzeug reads up to the limit and doesn't notice that there is more.
-            if limit is not None and self._count >= limit and (self._count > limit or self._more()):
-                raise RequestEntityTooLarge
-        except (OSError, EOFError, zlib.error) as e:
-            raise ApiError(400, f"The request body can't be decompressed: {e}.") from e
+        piece = self._ahead[: len(view)] or self._next(len(view))
+        self._ahead = self._ahead[len(piece) :]
+        self._count += len(piece)
+        # werkzeug reads up to the limit and doesn't notice that there is more.
+        if limit is not None and self._count >= limit and (self._count > limit or self._more()):
+            raise RequestEntityTooLarge
         view[: len(piece)] = piece
         return len(piece)
 
     def _more(self) -> bool:
-        return bool(self._unpack(1))
+        return bool(self._ahead or self._next(1))
+
+    def _next(self, size: int) -> bytes:
+        try:
+            return self._unpack(size)
+        except (OSError, EOFError, zlib.error) as e:
+            raise ApiError(400, f"The request body can't be decompressed: {e}.") from e
 
     @abstractmethod
     def _unpack(self, size: int) -> bytes:

@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flask import Flask, g, has_request_context, request
+from flask import g, has_request_context, request
 
 from oxibonsai.chat import ChatRequest, ChatTurn, prepare
 from oxibonsai.chat_template import ChatTemplate, TooCostlyError
 from oxibonsai.engine import Engine, Options
 from oxibonsai.lane import Lane
 from oxibonsai.server.access import current_owner
+from oxibonsai.server.content_encoding import LENGTH_IS_UNKNOWN
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
+from oxibonsai.server.server import Server
 from oxibonsai.tokenizer import Tokenizer
 
 LARGE_BYTES = 1 << 20
@@ -167,26 +169,34 @@ def _texts(value: Any) -> list[str]:
     return found
 
 
-def register_inputs(app: Flask, most_waiting: int) -> None:
-    """Admit requests with large bodies one at a time; keys take turns.
+def register_inputs(app: Server, most_waiting: int) -> None:
+    """Admit requests with large bodies or stored objects one at a time; keys take turns.
 
     Args:
         app: The application.
         most_waiting: How many may wait; each blocks a thread.
     """
-    lane = Lane("large requests", most_waiting, current_owner)
+    lane = app.large_requests = Lane("large requests", most_waiting, current_owner)
+
+    def take_turn() -> None:
+        # What the server does on its own account has limits of its own.
+        if has_request_context() and "leave_lane" not in g:
+            g.leave_lane = lane.enter(InputWatch().look)
 
     def begin() -> None:
         # Uploads go to a file and are not tokenized.
-        if request.mimetype != "multipart/form-data" and _size() > LARGE_BYTES:
-            g.leave_lane = lane.enter(InputWatch().look)
+        if request.mimetype != "multipart/form-data" and _is_large():
+            take_turn()
 
     app.before_request(begin)
     app.teardown_request(lambda _: input_is_read())
+    app.store.before_large_objects(take_turn)
 
 
-def _size() -> int:
-    return request.content_length or 0
+def _is_large() -> bool:
+    if LENGTH_IS_UNKNOWN in request.environ or "Transfer-Encoding" in request.headers:
+        return True
+    return (request.content_length or 0) > LARGE_BYTES
 
 
 def input_is_read() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from flask import request
@@ -10,7 +10,7 @@ from flask import request
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.schemas.fields import Fields
 from oxibonsai.server.stores import Collection, Object, Page
-from oxibonsai.server.stores.collection import MAX_PAGE
+from oxibonsai.server.stores.collection import MAX_PAGE, Order
 from oxibonsai.server.validation import as_body
 
 
@@ -52,17 +52,22 @@ def list_page(
     parent: str | None = None,
     keep: Callable[[Object], bool] | None = None,
 ) -> Page:
-    """The requested page of a collection; it may span several pages of the store."""
+    """The requested page of a collection; it may span several pages of the store.
+
+    It has fewer objects than requested where they are large.
+    """
     found: list[Object] = []
     after = query.after
     while True:
+        most = min(MAX_PAGE, query.limit - len(found))
         page = collection.list(
             owner, parent=parent, after=after, before=query.before, order=query.order, keep=keep,
-            limit=min(MAX_PAGE, query.limit - len(found)),
+            limit=most,
         )  # fmt: skip
         found += page.data
+        full = len(page.data) < most or len(found) >= query.limit
         # Pages before a cursor are read backwards, so they can't be joined.
-        if not page.has_more or len(found) >= query.limit or query.before is not None:
+        if not page.has_more or full or query.before is not None:
             return Page(found, page.has_more)
         after = page.data[-1]["id"]
 
@@ -89,7 +94,25 @@ def item_page(items: Sequence[Object], query: PageQuery) -> Page:
     return Page(part[: query.limit], len(part) > query.limit)
 
 
-def all_of(collection: Collection, owner: str, parent: str) -> list[Object]:
-    """All children of an object, the oldest first."""
-    query = PageQuery(limit=2**31, order="asc")
-    return list_page(collection, owner, query, parent=parent).data
+def all_of(
+    collection: Collection,
+    owner: str,
+    parent: str,
+    *,
+    order: Order = "asc",
+    keep: Callable[[Object], bool] | None = None,
+) -> Iterator[Object]:
+    """Yield all children of an object, a page at a time; the oldest first, unless ``order`` says else.
+
+    Raises:
+        NoSuchObjectError: The parent does not exist.
+    """
+    after: str | None = None
+    while True:
+        page = collection.list(
+            owner, parent=parent, after=after, order=order, keep=keep, limit=MAX_PAGE
+        )
+        yield from page.data
+        if not page.has_more:
+            return
+        after = page.data[-1]["id"]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flask import Flask, Response, after_this_request, g, has_request_context, request
 
+from oxibonsai.lane import Lane
 from oxibonsai.server.access import KeyRing, owner
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.cors import SAFE_METHODS
@@ -33,6 +34,7 @@ class Server(Flask):
         store: Files, responses, assistants, threads, messages and runs.
         peers: This server among those that share the store; None if it shares nothing.
         studio: Draws pictures.
+        large_requests: Admits what reads a large input, one at a time.
     """
 
     settings: Settings
@@ -42,6 +44,7 @@ class Server(Flask):
     store: Store
     peers: Peers | None
     studio: Studio
+    large_requests: Lane
 
     @property
     def generations(self) -> Generations:

@@ -14,13 +14,12 @@ from oxibonsai.server.batches.records import (
     find_batch,
     new_batch,
     new_request,
-    requests_of,
     succeeded,
 )
 from oxibonsai.server.batches.request_line import refusal_in_a_batch
 from oxibonsai.server.batches.runner import BatchRunner
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.paging import PageQuery, list_page, page_query
+from oxibonsai.server.paging import PageQuery, all_of, list_page, page_query
 from oxibonsai.server.sse import compact
 from oxibonsai.server.storage_limit import stores_objects
 from oxibonsai.server.stores import Object, Store
@@ -100,7 +99,7 @@ def message_batches_blueprint(store: Store, runner: BatchRunner) -> Blueprint:
         record = find(batch_id)
         if record["status"] not in ENDED:
             raise ApiError(404, "The batch has not ended: there are no results yet.")
-        requests = requests_of(store.batch_requests, owner(), batch_id)
+        requests = all_of(store.batch_requests, owner(), batch_id)
         return Response(_lines(requests, record), mimetype="application/x-jsonl")
 
     return bp

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import IO, Any
 
 from oxibonsai.server.batches.records import MOST_REQUESTS, new_request
 from oxibonsai.server.batches.request_line import refusal_in_a_batch
@@ -13,6 +16,9 @@ from oxibonsai.server.strict_json import parse
 
 # Further errors of a file are not reported.
 _MOST_ERRORS = 100
+# Longer lines are read one at a time, as large requests are.
+_LARGE_BYTES = 2**20
+_Fault = tuple[str, str, str | None]
 
 
 class InvalidInputError(ValueError):
@@ -27,45 +33,64 @@ class InvalidInputError(ValueError):
         self.errors = errors
 
 
-def read_requests(lines: Iterable[bytes], endpoint: str) -> list[Object]:
-    """The requests of a file.
+def read_requests(
+    file: IO[bytes],
+    endpoint: str,
+    most_bytes: int,
+    large: Callable[[], AbstractContextManager[None]],
+) -> Iterator[Object]:
+    """Yield the requests of a file, one at a time; none after the first error.
 
     Args:
-        lines: Of the file; empty ones are skipped.
+        file: A line for each request; empty ones are skipped.
         endpoint: The route of the batch, which every line has to name.
+        most_bytes: The longest line.
+        large: Waits until a large line may be read, and holds the turn.
 
     Raises:
-        InvalidInputError: A line is not a request, or there are too many or none.
+        InvalidInputError: A line is not a request or too long, or there are too many or none.
     """
-    requests: list[Object] = []
     errors: list[Object] = []
     names: set[str] = set()
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(iter(partial(file.readline, most_bytes + 1), b""), 1):
+        if len(line) > most_bytes:
+            told = (
+                f"the line is longer than {most_bytes} bytes: shorten its request, or raise "
+                "--max-body-mb"
+            )
+            errors.append(_error("line_too_long", told, number))
+            break
         if not line.strip():
             continue
-        if len(requests) == MOST_REQUESTS:
+        if len(names) == MOST_REQUESTS:
             errors.append(_error("too_many_requests", f"there are more than {MOST_REQUESTS}"))
             break
-        try:
-            value = parse(line)
-        except ApiError as e:
-            errors.append(_error("invalid_json_line", str(e), number))
-            continue
-        found = list(_faults(value, endpoint, names))
+        with large() if len(line) > _LARGE_BYTES else contextlib.nullcontext():
+            request, found = _read_line(line, endpoint, names)
         errors += [_error(code, message, number, param) for code, message, param in found]
         if len(errors) >= _MOST_ERRORS:
             break
-        if not found:
-            names.add(value["custom_id"])
-            requests.append(new_request(value["custom_id"], value["body"], endpoint))
-    if not requests and not errors:
+        if request is not None and not errors:
+            yield request
+    if not names and not errors:
         errors.append(_error("empty_file", "the file has no requests"))
     if errors:
         raise InvalidInputError(errors[:_MOST_ERRORS])
-    return requests
 
 
-def _faults(value: Any, endpoint: str, names: set[str]) -> Iterator[tuple[str, str, str | None]]:
+def _read_line(line: bytes, endpoint: str, names: set[str]) -> tuple[Object | None, list[_Fault]]:
+    """Return the request of a line, whose name is added to ``names``, or what is wrong with it."""
+    try:
+        value = parse(line)
+    except ApiError as e:
+        return None, [("invalid_json_line", str(e), None)]
+    if found := list(_faults(value, endpoint, names)):
+        return None, found
+    names.add(value["custom_id"])
+    return new_request(value["custom_id"], value["body"], endpoint), []
+
+
+def _faults(value: Any, endpoint: str, names: set[str]) -> Iterator[_Fault]:
     """Code, message and field of each fault of a line."""
     if not isinstance(value, dict):
         yield "invalid_json_line", "the line is not a JSON object", None

@@ -7,9 +7,10 @@ has none when the batch has ended was cancelled or has expired, as the batch has
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oxibonsai.server.stores import Collection, NoSuchObjectError, Object
@@ -17,9 +18,9 @@ from oxibonsai.server.stores import Collection, NoSuchObjectError, Object
 ENDED = ("completed", "failed", "expired", "cancelled")
 WINDOW_SECONDS = 24 * 3600
 MOST_REQUESTS = 50_000
-# Times that a request is begun again after the server was stopped in the middle of it.
+# Times that the reading of an input file, or a request, is begun again after the server was stopped in
+# the middle of it.
 MOST_STARTS = 5
-_PAGE = 100
 
 
 def new_batch(batch_id: str, kind: str, status: str, **fields: Any) -> Object:
@@ -56,8 +57,18 @@ def with_status(batch: Object, status: str, **fields: Any) -> Object:
 
 
 def new_request(custom_id: str, body: Mapping[str, Any], path: str) -> Object:
-    """A request of a batch; its result is still to come."""
-    return {"custom_id": custom_id, "path": path, "body": body, "starts": 0, "result": None}
+    """A request of a batch; its result is still to come.
+
+    Its body is kept as text, since many small values take tens of times their size in memory.
+    """
+    text = json.dumps(body)
+    return {"custom_id": custom_id, "path": path, "body": text, "starts": 0, "result": None}
+
+
+def body_of(request: Object) -> str:
+    """Return the JSON of a request's body; earlier versions have stored its object."""
+    body = request["body"]
+    return body if isinstance(body, str) else json.dumps(body)
 
 
 def succeeded(result: Object) -> bool:
@@ -65,27 +76,7 @@ def succeeded(result: Object) -> bool:
     return bool(result["status"] < 400)
 
 
-def requests_of(
-    store: Collection,
-    owner: str,
-    batch_id: str,
-    keep: Callable[[Object], bool] | None = None,
-) -> Iterator[Object]:
-    """The requests of a batch in their order, a page at a time.
-
-    Raises:
-        NoSuchObjectError: The batch was deleted.
-    """
-    after: str | None = None
-    while True:
-        page = store.list(owner, parent=batch_id, after=after, order="asc", keep=keep, limit=_PAGE)
-        yield from page.data
-        if not page.has_more:
-            return
-        after = page.data[-1]["id"]
-
-
-def count_results(requests: Iterator[Object]) -> Counter[str]:
+def count_results(requests: Iterable[Object]) -> Counter[str]:
     """How many requests there are in all (``total``), and how many ``succeeded`` and ``errored``."""
     counts: Counter[str] = Counter()
     for request in requests:

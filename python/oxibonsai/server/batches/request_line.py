@@ -16,7 +16,7 @@ from oxibonsai.server.stores import Object
 
 
 def answer_request(
-    app: Server, owner: str, path: str, body: Mapping[str, Any], withdrawn: Callable[[], bool]
+    app: Server, owner: str, path: str, body: str, withdrawn: Callable[[], bool]
 ) -> tuple[Object, bool]:
     """The result of a request, and whether it may succeed later since the server is only busy.
 
@@ -24,7 +24,7 @@ def answer_request(
         app: The application.
         owner: The owner of the batch.
         path: The route.
-        body: The request's JSON object; not one that asks for a stream.
+        body: The request's JSON; not one that asks for a stream.
         withdrawn: Whether the answer is not wanted any more; the work then ends early.
     """
     environ = {**_environ(owner, path, body), CLIENT_IS_GONE: withdrawn}
@@ -35,12 +35,14 @@ def answer_request(
 
 def refuse_request(app: Server, owner: str, path: str, error: ApiError) -> Object:
     """The result of a request that is not answered, in the format of its API."""
-    with app.request_context(_environ(owner, path, {})):
+    with app.request_context(_environ(owner, path, "{}")):
         return _result(app.make_response(app.handle_user_exception(error)))
 
 
-def _environ(owner: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    environ = EnvironBuilder(path=path, method="POST", json=body).get_environ()
+def _environ(owner: str, path: str, body: str) -> dict[str, Any]:
+    environ = EnvironBuilder(
+        path=path, method="POST", data=body.encode(), content_type="application/json"
+    ).get_environ()
     return {**environ, ACTING_FOR: owner}
 
 

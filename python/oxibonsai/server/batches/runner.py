@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from oxibonsai.errors import CapacityError
+from oxibonsai.server.access import acting_for
 from oxibonsai.server.batches.input_file import InvalidInputError, read_requests
 from oxibonsai.server.batches.output_files import write_results
 from oxibonsai.server.batches.records import (
     ENDED,
     MOST_STARTS,
+    body_of,
     count_results,
-    requests_of,
     succeeded,
     with_status,
 )
@@ -24,6 +26,7 @@ from oxibonsai.server.batches.request_line import answer_request, refuse_request
 from oxibonsai.server.elsewhere import Elsewhere
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Phase
+from oxibonsai.server.paging import all_of
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores import NoSuchObjectError, Object, StoreError, TooLargeError
 from oxibonsai.server.stores.collection import new_id
@@ -37,6 +40,10 @@ _EXPIRED = {
     "code": "batch_expired",
     "message": "This request could not be executed before the completion window expired.",
 }
+
+# Requests that are stored together are at most so many, or so many bytes and one more request.
+_GROUP = 500
+_GROUP_BYTES = 2**20
 
 Key = tuple[str, str]
 
@@ -59,6 +66,7 @@ class OpenBatch:
         active: How many threads work on it.
         turn: The latest number that a thread drew when it began to work on it.
         alone: Whether one of them begins or ends it, so that no other may work on it.
+        counted: Whether it is stored that this server has begun to read its input file.
     """
 
     def __init__(self, owner: str, record: Object) -> None:
@@ -72,6 +80,7 @@ class OpenBatch:
         self.active = 0
         self.turn = 0
         self.alone = False
+        self.counted = False
         self._reading = threading.Lock()
 
     def take(self) -> Object | None:
@@ -260,35 +269,76 @@ class BatchRunner:
             try:
                 self._read_input(batch, record)
             except InvalidInputError as e:
+                self._requests.delete_all(batch.owner, parent=batch.id)
                 self._fail(batch, e.errors)
                 return
         elif record["status"] == "cancelling":  # perhaps before this server had begun it
             batch.stopped = batch.stopped or "cancelled"
         elif record["status"] == "finalizing":
             batch.exhausted = True
-        find = partial(requests_of, self._requests, batch.owner, batch.id)
+        find = partial(all_of, self._requests, batch.owner, batch.id)
         counts = count_results(find())
         with self._changed:
             batch.counts = counts
         self._share_counts(batch)
-        batch.pending = find(lambda request: request["result"] is None)
+        batch.pending = find(keep=lambda request: request["result"] is None)
 
     def _read_input(self, batch: OpenBatch, record: Object) -> None:
-        if not self._requests.list(batch.owner, parent=batch.id, limit=1).data:
-            try:
-                file = self._app.store.files.open(batch.owner, record["input_file_id"])
-            except NoSuchObjectError:
-                told = "the input file was deleted"
-                raise InvalidInputError([{"code": "no_such_file", "message": told}]) from None
-            with file:
-                found = read_requests(file, record["endpoint"])
-            self._requests.create_all(batch.owner, found, parent=batch.id)
+        self._count_reading(batch)
+        # Those that were stored before the server was stopped.
+        self._requests.delete_all(batch.owner, parent=batch.id)
+        try:
+            file = self._app.store.files.open(batch.owner, record["input_file_id"])
+        except NoSuchObjectError:
+            told = "the input file was deleted"
+            raise InvalidInputError([{"code": "no_such_file", "message": told}]) from None
+        most = self._app.settings.max_body_bytes
+        with file:
+            found = read_requests(file, record["endpoint"], most, partial(self._large, batch))
+            for some in _groups(found):
+                self._requests.create_all(batch.owner, some, parent=batch.id)
 
         def begin(record: Object) -> Object:
             cancelled = record["status"] != "validating"
             return record if cancelled else with_status(record, "in_progress")
 
         self._change(batch, begin)
+
+    def _count_reading(self, batch: OpenBatch) -> None:
+        """Store that this server begins to read the batch's input file.
+
+        Raises:
+            InvalidInputError: Too many servers have been stopped while they read it.
+        """
+        if batch.counted:
+            return
+
+        def count(record: Object) -> Object:
+            return {**record, "starts": record.get("starts", 0) + 1}
+
+        if self._change(batch, count)["starts"] > MOST_STARTS:
+            told = (
+                f"The server was stopped {MOST_STARTS} times while it read the input file: send the "
+                "requests in several files"
+            )
+            raise InvalidInputError([{"code": "server_error", "message": told}])
+        batch.counted = True
+
+    @contextlib.contextmanager
+    def _large(self, batch: OpenBatch) -> Iterator[None]:
+        """Hold the turn of large requests; wait for as long as others have filled the queue."""
+        with acting_for(batch.owner):
+            while True:
+                try:
+                    leave = self._app.large_requests.enter()
+                    break
+                except CapacityError:
+                    with self._changed:
+                        self._changed.wait(_POLL_SECONDS)
+        try:
+            yield
+        finally:
+            leave()
 
     def _answer_next(self, batch: OpenBatch) -> None:
         request = batch.take()
@@ -324,7 +374,7 @@ class BatchRunner:
         )
         for delay in (*_RETRY_SECONDS, 0):
             result, busy = answer_request(
-                self._app, batch.owner, request["path"], request["body"], withdrawn
+                self._app, batch.owner, request["path"], body_of(request), withdrawn
             )
             ready = self._lifecycle.phase == Phase.READY
             if withdrawn() or (not ready and not succeeded(result)):
@@ -349,7 +399,7 @@ class BatchRunner:
 
         record = self._change(batch, finalize)
         ending = record["ending"]
-        requests = partial(requests_of, self._requests, batch.owner, batch.id)
+        requests = partial(all_of, self._requests, batch.owner, batch.id)
         counts = dict(count_results(requests()))
         made: dict[str, str | None] = {}
         if record["kind"] == "openai":
@@ -391,3 +441,17 @@ class BatchRunner:
         with self._changed:
             if self._open.get((batch.owner, batch.id)) is batch:
                 del self._open[batch.owner, batch.id]
+
+
+def _groups(requests: Iterator[Object]) -> Iterator[list[Object]]:
+    """Yield requests in groups that are stored together."""
+    group: list[Object] = []
+    size = 0
+    for request in requests:
+        group.append(request)
+        size += len(request["body"])
+        if len(group) >= _GROUP or size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

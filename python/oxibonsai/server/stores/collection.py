@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Select, Table, delete, insert, select, update
+from sqlalchemy import Column, Connection, Select, Table, delete, insert, select, update
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.stores.database import Database
@@ -21,6 +23,10 @@ Object = dict[str, Any]
 Order = Literal["asc", "desc"]
 
 MAX_PAGE = 100
+# A page that has reached this size ends; it has one object at least.
+_PAGE_BYTES = 4 * 2**20
+# A larger object, or page, is read when its request has the turn of large ones.
+_LARGE_BYTES = 2**20
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}")
 # Looked up in place of an invalid id, so that both take the same time.
 _NO_ID = "-"
@@ -94,7 +100,7 @@ class Collection:
         if parent is not None:
             self._check_parent(connection, owner, parent)
             columns["parent"] = parent
-        if self._row(connection, owner, object_id) is not None:
+        if self._row(connection, self.table.c.seq, owner, object_id) is not None:
             raise RequestError(f"there is a {self._noun} {object_id!r} already")
         values = {"owner": owner, "id": object_id, "created": time.time()}
         connection.execute(insert(self.table).values(**values, **_stored(body), **columns))
@@ -137,6 +143,12 @@ class Collection:
         Raises:
             NoSuchObjectError: The owner has no object with that id (in ``parent``, if given).
         """
+        size = self.table.c.body_size
+        with self._database.read() as connection:
+            row = self._row(connection, size, owner, object_id, parent)
+            if row is None or row.body_size <= _LARGE_BYTES:
+                return self._load(connection, owner, object_id, parent)
+        self._database.before_large_objects()
         with self._database.read() as connection:
             return self._load(connection, owner, object_id, parent)
 
@@ -188,7 +200,7 @@ class Collection:
             parent: List only the children of this object.
             after: Start after the object with this id, in the requested order.
             before: End before the object with this id; the objects closest to it are returned.
-            limit: 1 to 100.
+            limit: 1 to 100. A page has fewer objects where they are large together.
             order: ``"desc"``: newest first.
             keep: A filter; only objects for which it returns True are listed.
 
@@ -198,38 +210,79 @@ class Collection:
         """
         if not 1 <= limit <= MAX_PAGE:
             raise RequestError(f"limit is {limit}; it is 1 to {MAX_PAGE}", param="limit")
+        seq = self.table.c.seq
+        query = select(seq, self.table.c.body_size).where(self.table.c.owner == owner)
+        ascending = order == "asc"
         with self._database.read() as connection:
             if parent is not None:
                 self._check_parent(connection, owner, parent)
-            query = self._within(owner, parent)
-            seq = self.table.c.seq
-            ascending = order == "asc"
+                query = query.where(self.table.c.parent == parent)
             for cursor, behind in ((after, True), (before, False)):
                 if cursor is not None:
                     at = self._position(connection, owner, parent, cursor)
                     query = query.where(seq > at if behind == ascending else seq < at)
-            # With `before` alone the page ends at the cursor, so it is read backwards.
-            backwards = before is not None and after is None
-            query = query.order_by(seq.asc() if ascending != backwards else seq.desc())
-            query = query.limit(limit + 1) if keep is None else query
-            found: list[Object] = []
-            with connection.execution_options(yield_per=MAX_PAGE).execute(query) as rows:
-                for row in rows:
-                    body = json.loads(row.body)
-                    if keep is None or keep(body):
-                        found.append(body)
-                    if len(found) > limit:
-                        break
-        page = found[:limit]
-        return Page(page[::-1] if backwards else page, len(found) > limit)
+        # With `before` alone the page ends at the cursor, so it is read backwards.
+        backwards = before is not None and after is None
+        page: list[Object] = []
+        total, more = 0, False
+        ahead = limit + 1 if keep is None else MAX_PAGE
+        for body, size in self._bodies(query, ascending=ascending != backwards, ahead=ahead):
+            if keep is not None and not keep(body):
+                continue
+            if more := len(page) == limit or (total > 0 and total + size > _PAGE_BYTES):
+                break
+            page.append(body)
+            total += size
+            if total > _LARGE_BYTES:
+                self._database.before_large_objects()
+        return Page(page[::-1] if backwards else page, more)
 
-    def search(self, text: str) -> builtins.list[tuple[str, Object]]:
-        """Objects of all owners whose stored JSON contains ``text``, with their owners."""
-        query = select(self.table.c.owner, self.table.c.body)
+    def _bodies(
+        self, query: Select[tuple[int, int]], *, ascending: bool, ahead: int
+    ) -> Iterator[tuple[Object, int]]:
+        """Yield objects and their sizes, a few at a time; no connection is held in between.
+
+        Args:
+            query: Chooses their ``seq`` and ``body_size``.
+            ascending: The order.
+            ahead: How many are read ahead where they are small.
+        """
+        seq, body = self.table.c.seq, self.table.c.body
+        by_seq = seq.asc() if ascending else seq.desc()
+        rest, more = query, True
+        while more:
+            sizes: dict[int, int] = {}
+            total, more = 0, False
+            with self._database.read() as connection:
+                for row in connection.execute(rest.order_by(by_seq).limit(ahead)):
+                    if sizes and total + row.body_size > _LARGE_BYTES:
+                        more = True
+                        break
+                    sizes[row.seq] = row.body_size
+                    total += row.body_size
+            if not sizes:
+                return
+            if total > _LARGE_BYTES:
+                self._database.before_large_objects()
+            chosen = select(seq, body).where(seq.in_(list(sizes))).order_by(by_seq)
+            with self._database.read() as connection:
+                rows = deque(connection.execute(chosen))
+            while rows:
+                row = rows.popleft()
+                yield json.loads(row.body), sizes[row.seq]
+            more = more or len(sizes) == ahead
+            last = next(reversed(sizes))
+            rest = query.where(seq > last if ascending else seq < last)
+
+    def search(self, text: str) -> Iterator[tuple[str, Object]]:
+        """Yield the objects of all owners whose stored JSON contains ``text``, with their owners."""
+        query = select(self.table.c.owner, self.table.c.id)
         query = query.where(self.table.c.body.contains(text, autoescape=True))
         with self._database.read() as connection:
-            rows = connection.execute(query.order_by(self.table.c.seq))
-            return [(row.owner, json.loads(row.body)) for row in rows]
+            found = list(connection.execute(query.order_by(self.table.c.seq)))
+        for owner, object_id in found:
+            with contextlib.suppress(NoSuchObjectError):  # it was deleted
+                yield owner, self.get(owner, object_id)
 
     def _check_parent(self, connection: Connection, owner: str, parent: str) -> None:
         (key, *_) = self.table.foreign_keys
@@ -240,7 +293,7 @@ class Collection:
             raise NoSuchObjectError(table.name.removesuffix("s"), parent)
 
     def _position(self, connection: Connection, owner: str, parent: str | None, cursor: str) -> int:
-        row = self._row(connection, owner, cursor, parent)
+        row = self._row(connection, self.table.c.seq, owner, cursor, parent)
         if row is None:
             raise RequestError(f"the cursor {cursor[:80]!r} is not in this list")
         return int(row.seq)
@@ -254,7 +307,7 @@ class Collection:
         *,
         lock: bool = False,
     ) -> Object:
-        row = self._row(connection, owner, object_id, parent, lock=lock)
+        row = self._row(connection, self.table.c.body, owner, object_id, parent, lock=lock)
         if row is None:
             raise NoSuchObjectError(self._noun, object_id)
         body: Object = json.loads(row.body)
@@ -263,13 +316,14 @@ class Collection:
     def _row(
         self,
         connection: Connection,
+        column: Column[Any],
         owner: str,
         object_id: str,
         parent: str | None = None,
         *,
         lock: bool = False,
     ) -> Any:
-        query = select(self.table).where(*self._is(owner, object_id))
+        query = select(column).where(*self._is(owner, object_id))
         if parent is not None:
             query = query.where(self.table.c.parent == parent)
         return connection.execute(query.with_for_update() if lock else query).first()
@@ -277,10 +331,6 @@ class Collection:
     def _is(self, owner: str, object_id: str) -> tuple[Any, Any]:
         known = object_id if _ID.fullmatch(object_id) else _NO_ID
         return self.table.c.owner == owner, self.table.c.id == known
-
-    def _within(self, owner: str, parent: str | None) -> Select[Any]:
-        query = select(self.table.c.body).where(self.table.c.owner == owner)
-        return query if parent is None else query.where(self.table.c.parent == parent)
 
 
 def _stored(body: Object) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class Database:
     Attributes:
         name: The URL without its password.
         writing: Called for a context manager around each write.
+        before_large_objects: Called before large objects are read; it may wait.
 
     Raises:
         RequestError: The URL is invalid, or its driver is not installed.
@@ -67,6 +68,7 @@ class Database:
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
         self._writers = Permits(1 if self._is_sqlite else _WRITERS, self.name)
         self.writing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        self.before_large_objects: Callable[[], None] = lambda: None
         if self._is_sqlite:
             self._engine = _sqlite_engine(parsed)
         else:

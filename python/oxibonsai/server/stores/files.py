@@ -68,7 +68,7 @@ class FileStore(Collection):
             NoSuchObjectError: The owner has no such file.
         """
         with self._database.read() as connection:
-            row = self._row(connection, owner, file_id)
+            row = self._row(connection, files.c.sha256, owner, file_id)
             if row is None:
                 raise NoSuchObjectError("file", file_id)
             # Within the transaction, so that SQLite allows no delete in between; with PostgreSQL the
@@ -78,7 +78,7 @@ class FileStore(Collection):
     def delete(self, owner: str, object_id: str, *, parent: str | None = None) -> None:
         """Deletes the object, and its content if no other object refers to it."""
         with self._database.read() as connection:
-            row = self._row(connection, owner, object_id)
+            row = self._row(connection, files.c.sha256, owner, object_id)
         super().delete(owner, object_id)
         # The content last: a process that dies in between leaves an orphaned content, never an
         # object without one.

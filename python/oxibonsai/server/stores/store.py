@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from sqlalchemy import delete, func, select, union_all
@@ -75,6 +76,10 @@ class Store:
     def failing(self) -> bool:
         """Whether a write has failed and none has succeeded since."""
         return self._faults.failing
+
+    def before_large_objects(self, wait: Callable[[], None]) -> None:
+        """Let ``wait`` be called before large objects are read, so that few are in memory."""
+        self._database.before_large_objects = wait
 
     def check_room(self, owner: str) -> None:
         """Checks that an owner may store another object; those of running work are not checked.
