@@ -62,7 +62,8 @@ class RunningServer:
             answer = connection.getresponse()
             data = answer.read()
             fields = {k.lower(): v for k, v in answer.getheaders()}
-            return answer.status, fields, json.loads(data) if data else None
+            is_json = fields.get("content-type") == "application/json"
+            return answer.status, fields, json.loads(data) if data and is_json else data or None
         finally:
             connection.close()
 

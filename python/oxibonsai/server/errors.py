@@ -22,6 +22,9 @@ from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLar
 
 _log = logging.getLogger("oxibonsai.server")
 
+# Characters of a message and of a field's name: both can quote what a request has sent.
+_MOST_MESSAGE, _MOST_PARAM = 2000, 200
+
 
 class ApiError(OxiBonsaiError):
     """An error response.
@@ -45,13 +48,17 @@ class ApiError(OxiBonsaiError):
         retry_after: float | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(_short(message, _MOST_MESSAGE))
         self.status = status
         self.kind = kind or error_type(status)
-        self.param = param
+        self.param = None if param is None else _short(param, _MOST_PARAM)
         self.code = code
         self.retry_after = retry_after
         self.extra = extra or {}
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]} ..."
 
 
 def not_found(kind: str, object_id: str) -> ApiError:

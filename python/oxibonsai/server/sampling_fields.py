@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import PRESETS, SamplingParams, bounds, preset
 from oxibonsai.sampling.chain import STEP_NAMES
 from oxibonsai.server.inputs import read_text
 from oxibonsai.server.model_settings import ModelSettings
+from oxibonsai.server.schemas.fields import Checked
 from oxibonsai.tokenizer import Tokenizer
 
 MOST_STOPS = 16
@@ -53,7 +54,7 @@ _PENALTIES = (
 )
 
 
-class SamplingFields(BaseModel):
+class SamplingFields(Checked):
     """Sampling parameters. A field that is null or missing has the server's default.
 
     Fields with a range of their own accept more than :class:`~oxibonsai.sampling.SamplingParams`,

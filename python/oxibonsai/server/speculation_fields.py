@@ -5,16 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from oxibonsai.errors import RequestError
+from oxibonsai.server.schemas.fields import Checked
 
 if TYPE_CHECKING:
     from oxibonsai.engine.sequence import Speculate
     from oxibonsai.engine.speculation import MakeSpeculator
 
 
-class SpeculationFields(BaseModel):
+class SpeculationFields(Checked):
     """How a request is drafted, where the server drafts; its text does not depend on it."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)

@@ -12,6 +12,10 @@ from oxibonsai.server.errors import ApiError
 
 # Deeper than any tool schema; far below the recursion limit.
 MAX_DEPTH = 100
+# Strings, and lists and objects: each takes many times its bytes, and all of them are made, or seen
+# by the garbage collection, while no other thread runs.
+_MOST_STRINGS = 1 << 19
+_MOST_CONTAINERS = 1 << 17
 # More digits than any sensible number; conversion is quadratic in their count.
 _MAX_DIGITS = 40
 # How much of a body is logged with --log-prompts.
@@ -66,6 +70,7 @@ def _is_bare(request: Request) -> bool:
 
 def parse(data: bytes) -> Any:
     """One JSON value; see :func:`read_object` for what is rejected."""
+    _check_counts(data)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
@@ -78,6 +83,20 @@ def parse(data: bytes) -> Any:
         raise _bad(f"{e.msg} at line {e.lineno}, column {e.colno}") from e
     _check(value)
     return value
+
+
+def _check_counts(data: bytes) -> None:
+    """Counts the values of some text before they are made."""
+    containers = data.count(b"[") + data.count(b"{")
+    if containers <= _MOST_CONTAINERS and data.count(b'"') <= 2 * _MOST_STRINGS:
+        return
+    # Quotes in strings are escaped; without those, every second one ends a string.
+    data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if data.count(b'"') > 2 * _MOST_STRINGS:
+        raise _bad(f"it has more than {_MOST_STRINGS} strings")
+    outside = b"".join(data.split(b'"')[::2])
+    if outside.count(b"[") + outside.count(b"{") > _MOST_CONTAINERS:
+        raise _bad(f"it has more than {_MOST_CONTAINERS} lists and objects")
 
 
 def _bad(reason: str, param: str | None = None) -> ApiError:

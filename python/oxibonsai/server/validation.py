@@ -21,6 +21,8 @@ _NO_IMAGES = (
     "pictures"
 )
 
+_LONGEST_NAME = 80  # of a field that is looked for among ours
+
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -57,7 +59,8 @@ def _sentence(error: ErrorDetails, param: str | None, model: type[BaseModel]) ->
     if error["type"] == UNSUPPORTED:
         return f"{param} is not supported: {error['msg']}."
     if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(error["loc"][-1]), model.model_fields, 1, 0.75)
+        name = str(error["loc"][-1])[:_LONGEST_NAME]
+        near = difflib.get_close_matches(name, model.model_fields, 1, 0.75)
         hint = f"; did you mean {near[0]}?" if near else "."
         return f"{param}: there is no such field{hint}"
     return f"{param or 'the body'}: {_reason(error)}."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from oxibonsai.server.schemas.fields import Fields
+from oxibonsai.server.schemas.fields import Checked, Fields
 from oxibonsai.server.schemas.known import EveryRequest, Unsupported
 
 
@@ -25,7 +25,7 @@ class SlotFile(Fields):
     )
 
 
-class TokenizeBody(BaseModel):
+class TokenizeBody(Checked):
     """``POST /tokenize``: ``content`` as llama-server has it, or ``prompt`` as vLLM."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -44,7 +44,7 @@ class TokenizeBody(BaseModel):
         return self
 
 
-class DetokenizeBody(BaseModel):
+class DetokenizeBody(Checked):
     """``POST /detokenize``."""
 
     model_config = ConfigDict(extra="ignore", strict=True)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from oxibonsai.server.sampling_fields import MOST_STOPS
-from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS
+from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Checked
 from oxibonsai.server.schemas.known import NoEffect, Unsupported
 
 Schema = dict[str, Any]
 _ONE = Unsupported("the text is sampled from all tokens", 1, 1.0)
 
 
-class OllamaFields(BaseModel):
+class OllamaFields(Checked):
     """A part of a request: JSON types are checked strictly, unknown fields are rejected."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -92,7 +92,7 @@ class OllamaGeneration(OllamaRequest):
     shift: Annotated[Any, Unsupported("the text ends where the context is full", False)] = None
 
 
-class OllamaFunctionCall(BaseModel):
+class OllamaFunctionCall(Checked):
     """A tool call of an earlier answer."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
@@ -101,7 +101,7 @@ class OllamaFunctionCall(BaseModel):
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
-class OllamaToolCall(BaseModel):
+class OllamaToolCall(Checked):
     """An item of ``tool_calls``."""
 
     model_config = ConfigDict(strict=True, extra="ignore")

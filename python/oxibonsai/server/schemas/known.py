@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
-from oxibonsai.server.schemas.fields import LoraScale
+from oxibonsai.server.schemas.fields import Checked, LoraScale
 
 UNSUPPORTED = "unsupported_field"
 
@@ -56,7 +56,7 @@ _THINKING = Unsupported("send reasoning_effort, or chat_template_kwargs with ena
 OLD_TOOLS = Unsupported("use tools and tool_choice")
 
 
-class EveryRequest(BaseModel):
+class EveryRequest(Checked):
     """Fields of any request, such as those for accounting."""
 
     model_config = ConfigDict(extra="forbid", strict=True)

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import RequestError
@@ -16,7 +16,14 @@ from oxibonsai.server.openai.schemas.assistants import NamedFunction
 from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
 from oxibonsai.server.sampling_fields import SamplingFields
-from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields, Metadata
+from oxibonsai.server.schemas.fields import (
+    MOST_MESSAGES,
+    MOST_TOOLS,
+    Checked,
+    Effort,
+    Fields,
+    Metadata,
+)
 from oxibonsai.server.schemas.known import OLD_TOOLS, ConversationRequest
 from oxibonsai.server.speculation_fields import SpeculationFields
 from oxibonsai.structured import Structure
@@ -36,7 +43,7 @@ class AllowedTools(Fields):
     allowed_tools: AllowedSet
 
 
-class ConversationFields(BaseModel):
+class ConversationFields(Checked):
     """The fields that determine the prompt of a conversation."""
 
     model_config = ConfigDict(extra="ignore", strict=True)

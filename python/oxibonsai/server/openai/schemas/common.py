@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from oxibonsai.server.schemas.fields import Checked
 
 MOST_CHOICES = 128
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Checked):
     """``stream_options``."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -15,7 +17,7 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
-class AnswerFields(BaseModel):
+class AnswerFields(Checked):
     """Fields about the form of the response."""
 
     model_config = ConfigDict(extra="ignore", strict=True)

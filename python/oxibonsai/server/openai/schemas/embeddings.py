@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from oxibonsai.server.openai.schemas.completion import Prompts
+from oxibonsai.server.schemas.fields import Checked
 from oxibonsai.server.schemas.known import VectorRequest
 
 
-class NativeEmbeddingBody(BaseModel):
+class NativeEmbeddingBody(Checked):
     """``POST /embedding``."""
 
     model_config = ConfigDict(extra="ignore", strict=True)

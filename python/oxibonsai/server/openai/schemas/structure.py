@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from oxibonsai.errors import RequestError
+from oxibonsai.server.schemas.fields import Checked
 from oxibonsai.structured import Structure
 
 Schema = dict[str, Any] | bool
 
 
-class NamedSchema(BaseModel):
+class NamedSchema(Checked):
     """``response_format.json_schema``."""
 
     model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
@@ -24,7 +25,7 @@ class NamedSchema(BaseModel):
     strict: bool | None = None
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(Checked):
     """``response_format``."""
 
     model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
@@ -49,7 +50,7 @@ class ResponseFormat(BaseModel):
         return Structure.json_object()
 
 
-class StructuredOutputs(BaseModel):
+class StructuredOutputs(Checked):
     """vLLM's ``structured_outputs``; one of these fields."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -61,7 +62,7 @@ class StructuredOutputs(BaseModel):
     grammar: str | None = Field(None, description="GBNF.")
 
 
-class StructureFields(BaseModel):
+class StructureFields(Checked):
     """Structured output; at most one of these fields."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
