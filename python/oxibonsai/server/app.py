@@ -67,7 +67,7 @@ def create_app(
         app.peers = Peers(settings.store_url, settings.port, app.lifecycle.fail)
     from oxibonsai.server.admin.operations import OPERATIONS
     from oxibonsai.server.generation_metrics import GenerationMetrics
-    from oxibonsai.server.inputs import LARGE_BYTES, register_inputs
+    from oxibonsai.server.inputs import LARGE_BYTES, register_inputs, take_turn
     from oxibonsai.server.routes import register_routes
     from oxibonsai.server.studio import Studio
 
@@ -92,7 +92,8 @@ def create_app(
     register_access(app, app.keys, limiter, admins)
     app.before_request(_readiness(app.lifecycle))
     register_content_encoding(app, settings.max_upload_bytes, LARGE_BYTES)
-    register_inputs(app, settings.threads_for_http // 4)
+    app.large_requests = register_inputs(app, settings.threads_for_http // 4)
+    app.store.before_large_objects(partial(take_turn, app.large_requests))
     app.register_blueprint(health_blueprint(app.lifecycle, app.store))
     app.register_blueprint(models_blueprint(app.models, app.studio.info))
     there = partial(features_of, settings, app.models)

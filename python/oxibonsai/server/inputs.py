@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flask import g, has_request_context, request
+from flask import Flask, g, has_request_context, request
 
 from oxibonsai.chat import ChatRequest, ChatTurn, prepare
 from oxibonsai.chat_template import ChatTemplate, TooCostlyError
@@ -21,7 +21,6 @@ from oxibonsai.server.access import current_owner
 from oxibonsai.server.content_encoding import LENGTH_IS_UNKNOWN
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
-from oxibonsai.server.server import Server
 from oxibonsai.tokenizer import Tokenizer
 
 LARGE_BYTES = 1 << 20
@@ -48,10 +47,12 @@ class PromptLimit:
 
     def check_text(self, text: str, tokenizer: Tokenizer, name: str = "the prompt") -> None:
         """Raises TooLongError if a text is too long however it is tokenized."""
-        least = tokenizer.least_tokens(text)
-        if least > self.ctx_size - self.reserved:
-            size = f"{len(text.encode())} bytes, which are at least {least} tokens"
-            raise self._error(f"{name} has {size}", least)
+        self.check_least(tokenizer.least_tokens(text), f"{name} has {len(text.encode())} bytes")
+
+    def check_least(self, tokens: int, size: str) -> None:
+        """Raise TooLongError if ``size``, which is at least so many tokens, is too long."""
+        if tokens > self.ctx_size - self.reserved:
+            raise self._error(f"{size}, which are at least {tokens} tokens", tokens)
 
     def check_count(self, tokens: int, *, so_far: bool = False) -> None:
         """Raises TooLongError if there are too many tokens."""
@@ -169,28 +170,35 @@ def _texts(value: Any) -> list[str]:
     return found
 
 
-def register_inputs(app: Server, most_waiting: int) -> None:
-    """Admit requests with large bodies or stored objects one at a time; keys take turns.
+def register_inputs(app: Flask, most_waiting: int) -> Lane:
+    """Admit requests with large bodies one at a time; keys take turns.
 
     Args:
         app: The application.
         most_waiting: How many may wait; each blocks a thread.
-    """
-    lane = app.large_requests = Lane("large requests", most_waiting, current_owner)
 
-    def take_turn() -> None:
-        # What the server does on its own account has limits of its own.
-        if has_request_context() and "leave_lane" not in g:
-            g.leave_lane = lane.enter(InputWatch().look)
+    Returns:
+        What admits them; it is for everything else that reads a large input, too.
+    """
+    lane = Lane("large requests", most_waiting, current_owner)
 
     def begin() -> None:
         # Uploads go to a file and are not tokenized.
         if request.mimetype != "multipart/form-data" and _is_large():
-            take_turn()
+            take_turn(lane)
 
     app.before_request(begin)
     app.teardown_request(lambda _: input_is_read())
-    app.store.before_large_objects(take_turn)
+    return lane
+
+
+def take_turn(lane: Lane) -> None:
+    """Wait until the current request, if there is one, may read a large input.
+
+    It has its turn until :func:`input_is_read` or its end.
+    """
+    if has_request_context() and "leave_lane" not in g:
+        g.leave_lane = lane.enter(InputWatch().look)
 
 
 def _is_large() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
@@ -92,6 +93,11 @@ def item_page(items: Sequence[Object], query: PageQuery) -> Page:
         return Page(ordered[start:end], start > 0)
     part = ordered[start:end]
     return Page(part[: query.limit], len(part) > query.limit)
+
+
+def json_size(value: Object) -> int:
+    """Return how many bytes an object takes as JSON in a store."""
+    return len(json.dumps(value, separators=(",", ":")))
 
 
 def all_of(

@@ -249,7 +249,8 @@ class Collection:
         """
         seq, body = self.table.c.seq, self.table.c.body
         by_seq = seq.asc() if ascending else seq.desc()
-        rest, more = query, True
+        rest: Select[tuple[int, int]] = query
+        more = True
         while more:
             sizes: dict[int, int] = {}
             total, more = 0, False
@@ -266,10 +267,10 @@ class Collection:
                 self._database.before_large_objects()
             chosen = select(seq, body).where(seq.in_(list(sizes))).order_by(by_seq)
             with self._database.read() as connection:
-                rows = deque(connection.execute(chosen))
-            while rows:
-                row = rows.popleft()
-                yield json.loads(row.body), sizes[row.seq]
+                bodies = deque(tuple(row) for row in connection.execute(chosen))
+            while bodies:
+                at, text = bodies.popleft()
+                yield json.loads(text), sizes[at]
             more = more or len(sizes) == ahead
             last = next(reversed(sizes))
             rest = query.where(seq > last if ascending else seq < last)

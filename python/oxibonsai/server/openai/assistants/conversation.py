@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oxibonsai.chat import ChatRequest
-from oxibonsai.server.paging import all_of
+from oxibonsai.server.errors import ApiError
+from oxibonsai.server.paging import all_of, json_size
 from oxibonsai.server.stores import Object, Store
 from oxibonsai.structured import Structure
 
@@ -18,27 +19,54 @@ class Conversation:
         owner: Owner of the run.
         run: The run; a new one is not in the store yet.
         more: Messages that are about to be added to the thread.
+        most_bytes: The JSON of the messages that are read, from the newest; with ``truncation_strategy``
+            ``auto``, those before them are left out, except the first one.
+
+    Raises:
+        ApiError: 400 if the messages are larger and none may be left out.
     """
 
-    def __init__(self, store: Store, owner: str, run: Object, more: Sequence[Object] = ()) -> None:
-        said = all_of(store.messages, owner, run["thread_id"])
-        before = [m for m in [*said, *more] if m["run_id"] != run.get("id") or m["run_id"] is None]
-        last = run["truncation_strategy"]["last_messages"]
-        before = before if last is None else before[-last:]
+    def __init__(
+        self, store: Store, owner: str, run: Object, more: Sequence[Object], most_bytes: int
+    ) -> None:
         self._run = run
-        self._before = [{"role": m["role"], "content": _text(m)} for m in before]
+        before = [_said(m) for m in reversed(more)]  # the newest first
+        last = run["truncation_strategy"]["last_messages"]
+        size = 0
+        texts: dict[str, str] = {}
+        for message in all_of(store.messages, owner, run["thread_id"], order="desc"):
+            said = _said(message)
+            size += json_size(said)
+            if size > most_bytes:
+                if not self._may_be_cut:
+                    raise ApiError(
+                        400, f"The messages of the thread take more than {most_bytes} bytes: begin a "
+                        "new one, or raise --max-body-mb.", code="conversation_too_large",
+                    )  # fmt: skip
+                thread = run["thread_id"]
+                first = store.messages.list(owner, parent=thread, limit=1, order="asc").data
+                before += map(_said, first)
+                break
+            if message["run_id"] is not None and message["run_id"] == run.get("id"):
+                texts[message["id"]] = said["content"]
+            elif last is None or len(before) < last:
+                before.append(said)
+            else:
+                break
+        self._before = before[:last][::-1]
         self._own: list[Object] = []
         if "id" in run:
-            texts = {m["id"]: _text(m) for m in said}
             for step in all_of(store.run_steps, owner, run["id"]):
                 self._own += _step_messages(step, texts)
 
     @property
     def most_left_out(self) -> int:
         """How many messages may be dropped if they don't all fit into the context."""
-        if self._run["truncation_strategy"]["type"] != "auto":
-            return 0
-        return max(0, len(self._before) - 1)
+        return max(0, len(self._before) - 1) if self._may_be_cut else 0
+
+    @property
+    def _may_be_cut(self) -> bool:
+        return bool(self._run["truncation_strategy"]["type"] == "auto")
 
     def request(self, left_out: int = 0) -> ChatRequest:
         """The conversation for the model.
@@ -76,8 +104,9 @@ class Conversation:
         return [joined, *rest[1:]]
 
 
-def _text(message: Object) -> str:
-    return "\n".join(part["text"]["value"] for part in message["content"])
+def _said(message: Object) -> Object:
+    text = "\n".join(part["text"]["value"] for part in message["content"])
+    return {"role": message["role"], "content": text}
 
 
 def _step_messages(step: Object, texts: dict[str, str]) -> list[Object]:

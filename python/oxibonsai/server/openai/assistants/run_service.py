@@ -151,6 +151,9 @@ class RunService:
             _check_outputs(run, given)  # it may have been cancelled
             return {**run, "status": "queued", "required_action": None, **self._elsewhere.mark}
 
+        # Before the lock: who reads a large run waits for its turn, which a request that waits for the
+        # lock may have.
+        self.get(owner, thread_id, run_id)
         # One at a time: a second request for the same run must not start another task.
         with self._submitting:
             _check_outputs(self.get(owner, thread_id, run_id), given)
@@ -260,7 +263,8 @@ class RunService:
         self._app.use_model(run["model"])
         generations = self._app.generations
         engine = generations.engine
-        conversation = Conversation(self._store, owner, run, more)
+        most_bytes = self._app.settings.max_body_bytes
+        conversation = Conversation(self._store, owner, run, more, most_bytes)
         used, most = run["used"], run["max_completion_tokens"]
         if most is not None:
             most = max(1, most - used["completion_tokens"])

@@ -34,8 +34,10 @@ def threads_blueprint(store: Store, runs: RunService) -> Blueprint:
     @bp.post("/v1/threads")
     @stores_objects
     def create() -> Response:
-        # A body in chunks has no length beforehand.
-        body = read_body(ThreadCreate, request) if request.get_data() else ThreadCreate()
+        # A body in chunks has no length beforehand; a form is no JSON, and is not read.
+        is_form = request.mimetype == "multipart/form-data"
+        is_given = is_form or request.get_data()
+        body = read_body(ThreadCreate, request) if is_given else ThreadCreate()
         return jsonify(create_thread(store, owner(), body))
 
     @bp.get("/v1/threads/<thread_id>")

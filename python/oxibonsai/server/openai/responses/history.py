@@ -2,38 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.inputs import PromptLimit, TooLongError
 from oxibonsai.server.openai.responses.run import ENDED
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest
-from oxibonsai.server.paging import all_of
+from oxibonsai.server.paging import all_of, json_size
 from oxibonsai.server.stores import Collection, NoSuchObjectError, Object, Store
 
 _LONGEST = 2000
+# Texts of these are in every prompt; a chat template may leave out earlier thoughts and answers.
+_ALWAYS_SHOWN = ("user", "system", "developer")
 
 
-def history(store: Store, owner: str, request: InputTokensRequest) -> list[Object]:
-    """What the request continues, the oldest first.
+@dataclass(frozen=True)
+class HistoryLimit:
+    """How much of a history is read.
+
+    Attributes:
+        most_bytes: The JSON of its items.
+        prompt_limit: The context that it must fit into; None: any.
+        least_tokens: How many tokens a text has at least.
+        is_cut: Leave out the oldest items where there are too many, instead of raising an error.
+    """
+
+    most_bytes: int
+    prompt_limit: PromptLimit | None
+    least_tokens: Callable[[str], int]
+    is_cut: bool
+
+
+def history(
+    store: Store, owner: str, request: InputTokensRequest, limit: HistoryLimit
+) -> list[Object]:
+    """Return what the request continues, the oldest first; read from the newest, up to the limit.
 
     Raises:
         NoSuchObjectError: There is no such conversation.
-        ApiError: See :func:`_chain`.
+        ApiError: See :func:`_chain`; 400 if the history is too long.
     """
     if request.conversation is not None:
-        return all_of(store.conversation_items, owner, request.conversation.id)
-    return _chain(store.responses, owner, request.previous_response_id)
+        name, conversation = "conversation", request.conversation.id
+        newest = all_of(store.conversation_items, owner, conversation, order="desc")
+    else:
+        name = "previous_response_id"
+        newest = _chain(store.responses, owner, request.previous_response_id)
+    found: list[Object] = []
+    try:
+        for item in _within(newest, name, limit):
+            found.append(item)
+    except TooLongError:
+        if not limit.is_cut:
+            raise
+    return found[::-1]
 
 
-def _chain(store: Collection, owner: str, response_id: str | None) -> list[Object]:
-    """Inputs and outputs of a chain of responses, the oldest first.
+def _within(newest: Iterator[Object], name: str, limit: HistoryLimit) -> Iterator[Object]:
+    """Yield the items as long as they are within the limit; TooLongError where they are not."""
+    size = shown = tokens = 0
+    for item in newest:
+        size += json_size(item)
+        if size > limit.most_bytes:
+            raise TooLongError(
+                400,
+                f"{name}: what it holds takes more than {limit.most_bytes} bytes; send truncation: "
+                "auto to leave out the oldest items, begin anew, or raise --max-body-mb",
+                param=name,
+                code="conversation_too_large",
+            )
+        text = _shown_text(item)
+        shown += len(text.encode())
+        # A token may reach into the next text.
+        tokens += max(0, limit.least_tokens(text) - 1)
+        if limit.prompt_limit is not None:
+            limit.prompt_limit.check_least(tokens, f"the conversation has {shown} bytes or more")
+        yield item
+
+
+def _shown_text(item: Object) -> str:
+    if item["type"] != "message" or item["role"] not in _ALWAYS_SHOWN:
+        return ""
+    content = item["content"]
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content)
+
+
+def _chain(store: Collection, owner: str, response_id: str | None) -> Iterator[Object]:
+    """Yield inputs and outputs of a chain of responses, the newest first.
 
     Raises:
         ApiError: 404 if a response of the chain is unknown or deleted; 400 if the last one has not
             ended, or the chain is longer than 2,000.
     """
-    links: list[list[Object]] = []
+    length = 0
     while response_id is not None:
-        if len(links) >= _LONGEST:
+        if length >= _LONGEST:
             raise _refusal(400, f"The chain has more than {_LONGEST} responses.")
+        length += 1
         try:
             record = store.get(owner, response_id)
         except NoSuchObjectError:
@@ -42,9 +110,8 @@ def _chain(store: Collection, owner: str, response_id: str | None) -> list[Objec
         response = record["response"]
         if response["status"] not in ENDED:
             raise _refusal(400, f"The response '{response_id}' is not complete yet.")
-        links.append([*record["input"], *response["output"]])
+        yield from reversed([*record["input"], *response["output"]])
         response_id = response["previous_response_id"]
-    return [item for link in reversed(links) for item in link]
 
 
 def _refusal(status: int, message: str, code: str | None = None) -> ApiError:

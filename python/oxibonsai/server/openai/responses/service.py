@@ -16,7 +16,7 @@ from oxibonsai.server.http.disconnect import watched
 from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
 from oxibonsai.server.openai.responses.compaction import compacted, summary_request, summary_tokens
-from oxibonsai.server.openai.responses.history import history
+from oxibonsai.server.openai.responses.history import HistoryLimit, history
 from oxibonsai.server.openai.responses.items import new_items, stored_items
 from oxibonsai.server.openai.responses.output import Event
 from oxibonsai.server.openai.responses.request import make_turn, sampling
@@ -64,8 +64,9 @@ class ResponseService:
         generations = self._app.generations
         engine = generations.engine
         items = new_items(body.input) if body.conversation else stored_items(body.input)
-        earlier = history(self._app.store, owner, body)
-        turn = make_turn(generations, body, [*earlier, *items])
+        limit = PromptLimit(engine.ctx_size)
+        # Not kept here while the response is generated.
+        turn = make_turn(generations, body, [*self._earlier(owner, body, limit), *items])
         params = sampling(engine, body, generations.settings)
         response = new_response(body, generations.model_id, params)
         run = ResponseRun(
@@ -88,7 +89,9 @@ class ResponseService:
     def count(self, owner: str, body: InputTokensRequest) -> int:
         """Number of tokens in the prompt of a response; 0 if there is no input at all."""
         check_model(body.model, self._app.settings)
-        items = [*history(self._app.store, owner, body), *stored_items(body.input)]
+        cut = body.truncation == "auto"
+        limit = PromptLimit(self._app.generations.engine.ctx_size) if cut else None
+        items = [*self._earlier(owner, body, limit), *stored_items(body.input)]
         if not (items or body.instructions):
             return 0
         return len(make_turn(self._app.generations, body, items, runs=False).ids)
@@ -98,7 +101,8 @@ class ResponseService:
         check_model(body.model, self._app.settings)
         generations = self._app.generations
         engine = generations.engine
-        items = [*history(self._app.store, owner, body), *stored_items(body.input)]
+        # All messages of the user are in the answer.
+        items = [*self._earlier(owner, body, None, whole=True), *stored_items(body.input)]
         if not items:
             raise ApiError(400, "input: there is no conversation to summarize.", param="input")
         asked, conversation = summary_request(body, items)
@@ -133,6 +137,30 @@ class ResponseService:
             close=lambda: None,
             stopping=lambda: self._lifecycle.stopping,
         )
+
+    def _earlier(
+        self,
+        owner: str,
+        body: InputTokensRequest,
+        prompt_limit: PromptLimit | None,
+        *,
+        whole: bool = False,
+    ) -> list[Object]:
+        """Return what the request continues.
+
+        Args:
+            owner: Its owner.
+            body: The request.
+            prompt_limit: The context that the history must fit into; None: any.
+            whole: Leave nothing out, even if the request allows it.
+        """
+        limit = HistoryLimit(
+            self._app.settings.max_body_bytes,
+            prompt_limit,
+            self._app.generations.engine.tokenizer.least_tokens,
+            is_cut=body.truncation == "auto" and not whole,
+        )
+        return history(self._app.store, owner, body, limit)
 
     def _last_event(self, owner: str, response_id: str, number: int) -> Iterator[str | None]:
         """The last event of a response that another server may still be working on."""
