@@ -210,6 +210,49 @@ def test_formulas(chromium: Any, render: Any, text: str, formulas: Any, rest: st
     assert chromium.execute_async_script(FORMULAS, text) == [formulas, rest]
 
 
+def nested(command: str, times: int) -> str:
+    return command * times + "x" + "}" * times
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        nested(r"\frac{1}{", 40),
+        nested(r"\sqrt{", 40),
+        r"\def\a{x}" + r"\a" * 50,
+        r"\newcommand{\Fn}{\mathbb{F}} f: \Fn^n \to \Fn",
+        r"a \iff b \implies c \dots " * 20,
+    ],
+)
+def test_formulas_of_some_depth_are_typeset(chromium: Any, render: Any, formula: str) -> None:
+    found = chromium.execute_async_script(FORMULAS, f"$${formula}$$")
+    assert found == [[[formula.strip(), True]], "#"]
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        nested(r"\frac{1}{", 200),
+        nested(r"\sqrt{", 400),
+        nested("x^{", 800),
+        nested("{", 3000),
+        r"\begin{matrix}" * 200 + "x" + r"\end{matrix}" * 200,
+        r"\def\a{" + "x" * 3500 + "}" + r"\a" * 400,
+        r"\def\a{" + r"\sqrt x" * 60 + r"}\def\b{" + r"\a" * 60 + "}" + r"\b" * 60,
+    ],
+    ids=["fractions", "roots", "powers", "braces", "matrices", "a macro", "macros"],
+)
+def test_a_formula_that_would_freeze_the_page_stays_as_it_was_written(
+    visit: Visit, api: FakeApi, formula: str
+) -> None:
+    api.replies = [Reply([f"a $${formula}$$ b"])]
+    visitor = visit()
+    visitor.ask("?")
+    assert visitor.all(".answer .katex") == []
+    assert formula in visitor.text(".answer")
+    assert visitor.complaints() == []
+
+
 def test_code_has_the_colours_of_its_language(render: Callable[[str], str]) -> None:
     assert '<span class="hljs-keyword">def</span>' in render("```python\ndef f(): pass\n```")
     assert "hljs" not in render("```nonsense\ndef f(): pass\n```")

@@ -14,6 +14,14 @@ const WITHIN = [
   String.raw`\$(?![\s$])((?:[^\\$\n]|\\[^\n])*(?:[^\\$\s]|\\[^\n]))\$(?!\d)`,
   String.raw`\\\(((?:[^\\]|\\[^()]){1,8000})\\\)`,
 ].join("|");
+// Groups in each other, as KaTeX's parser has them (a fraction is two): Chromium lays out 200 in 0.1 s
+// and freezes or crashes at 400.
+const MOST_NESTED = 100;
+// Expansions of macros in any formula, and characters of one that defines its own, all told: each
+// expansion may be as long as the formula.
+const MOST_EXPANDED = 500;
+const MOST_EXPANDED_CHARACTERS = 10_000;
+const DEFINITION = /\\(?:[egx]?def|(?:re)?newcommand|providecommand)(?![A-Za-z])/;
 const BLOCK = new RegExp(`^ {0,3}(?:${DISPLAYED})[ \\t]*(?:\\n+|$)`);
 const DISPLAYED_INLINE = new RegExp(`^(?:${DISPLAYED})`);
 const INLINE = new RegExp(`^(?:${WITHIN})`);
@@ -41,8 +49,29 @@ export const mathExtensions = {
   ],
 };
 
-// Replaces a formula's source by its picture; a source that is none stays as it was written.
+// Whether more groups stand in each other than are laid out.
+function isTooDeep(tree) {
+  const open = [[tree, 0]];
+  while (open.length > 0) {
+    const [node, depth] = open.pop();
+    if (depth > MOST_NESTED) return true;
+    const within = node.type ? depth + 1 : depth; // lists and sizes are no groups
+    for (const [key, value] of Object.entries(node)) {
+      if (key !== "loc" && value && typeof value === "object") open.push([value, within]);
+    }
+  }
+  return false;
+}
+
+function mostExpanded(text) {
+  const most = DEFINITION.test(text) ? MOST_EXPANDED_CHARACTERS / text.length : MOST_EXPANDED;
+  return Math.min(MOST_EXPANDED, Math.floor(most));
+}
+
+// Replaces a formula's source by its picture; a source that is none, or one that would keep the
+// browser busy for long, stays as it was written.
 export function typeset(code) {
+  const text = code.textContent;
   const displayMode = code.classList.contains("display");
   const picture = document.createElement("span");
   const options = {
@@ -50,11 +79,12 @@ export function typeset(code) {
     throwOnError: true,
     trust: false, // neither links nor pictures
     strict: "ignore",
-    maxExpand: 500,
+    maxExpand: mostExpanded(text),
     maxSize: 20,
   };
   try {
-    katex.render(code.textContent, picture, options);
+    if (isTooDeep(katex.__parse(text, options))) throw new RangeError("nested too deeply");
+    katex.render(text, picture, options);
   } catch {
     code.removeAttribute("class");
     return;
