@@ -23,8 +23,9 @@ from oxibonsai.sources import resolve
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "server"))
 
-from large_field_sweep import ENCODINGS, sweep_server  # type: ignore[import-not-found] # noqa: E402
-from large_fields import large_fields, one_of_each  # type: ignore[import-not-found] # noqa: E402
+from large_field_sweep import ENCODINGS, sweep_server  # type: ignore[import-not-found]
+
+from large_fields import large_fields, one_of_each  # type: ignore[import-not-found]
 
 _MOST_SECONDS, _MOST_MB = 0.5, 1024
 
@@ -34,7 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", help="GGUF file, or pip:package")
     parser.add_argument("--size-mb", type=float, default=15)
-    parser.add_argument("--all", action="store_true", help="fields of several routes on each of them")
+    parser.add_argument(
+        "--all", action="store_true", help="fields of several routes on each of them"
+    )
     parser.add_argument("--only", default="", help="fields whose name contains this text")
     parser.add_argument("--json", type=Path, help="file for all figures")
     given = parser.parse_args()
@@ -43,20 +46,22 @@ def main() -> None:
     kept = {}
     worst = 0.0
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        with sweep_server(resolve(given.model), Path(folder)) as sweep:
-            for field in fields:
-                found = sweep.run(field, int(given.size_mb * 1e6), ENCODINGS)
-                kept[field.name] = asdict(found)
-                wait = max(found.waited)
-                worst = max(worst, wait)
-                bad = wait > _MOST_SECONDS or found.peak_mb > _MOST_MB or bool(found.refused)
-                print(
-                    f"{'!' if bad else ' '} {wait:6.2f} s  {found.peak_mb:5} MiB  "
-                    f"{found.seconds:6.2f} s  {sorted(found.statuses)}  {field.name}"
-                    f"{'  ' + found.refused[0] if found.refused else ''}",
-                    flush=True,
-                )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        sweep_server(resolve(given.model), Path(folder)) as sweep,
+    ):
+        for field in fields:
+            found = sweep.run(field, int(given.size_mb * 1e6), ENCODINGS)
+            kept[field.name] = asdict(found)
+            wait = max(found.waited)
+            worst = max(worst, wait)
+            bad = wait > _MOST_SECONDS or found.peak_mb > _MOST_MB or bool(found.refused)
+            print(
+                f"{'!' if bad else ' '} {wait:6.2f} s  {found.peak_mb:5} MiB  "
+                f"{found.seconds:6.2f} s  {sorted(found.statuses)}  {field.name}"
+                f"{'  ' + found.refused[0] if found.refused else ''}",
+                flush=True,
+            )
     waits = [w for found in kept.values() for w in found["waited"]]
     peak = max(found["peak_mb"] for found in kept.values())
     print(

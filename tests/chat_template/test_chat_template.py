@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import count
 from types import SimpleNamespace
 
 import pytest
 
-from oxibonsai.chat_template import MAX_SOURCE, ChatTemplate, bounds
+from oxibonsai.chat_template import MAX_SOURCE, ChatTemplate, TooCostlyError, bounds
 from oxibonsai.errors import FormatError, RequestError
 
 MESSAGES = [
@@ -87,6 +88,20 @@ def test_the_errors_of_a_template_are_short(source: str) -> None:
 
 def test_the_date_is_available() -> None:
     assert len(ChatTemplate("{{ strftime_now('%Y-%m-%d') }}").render(MESSAGES)) == 10
+    assert ChatTemplate("{{ strftime_now('%% 5') }}").render(MESSAGES) == "% 5"
+
+
+@pytest.mark.parametrize("pattern", ["'%250Y' * 800000", "'%Y' * 2000000", "'%_0250d'", "'%%%9d'"])
+def test_a_date_is_as_short_as_any_other_value(pattern: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            TooCostlyError, match="it formats a date with a width, or with more than"
+        ):
+            ChatTemplate("{{ strftime_now(" + pattern + ") }}").render(MESSAGES)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
 
 
 HOSTILE = [

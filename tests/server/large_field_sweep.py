@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fake_backend import FakeBackend
-from large_fields import LargeField
 from real_server import real_server
 from running_server import PATIENCE, RunningServer
 from valid_bodies import make_objects
 from werkzeug.test import EnvironBuilder
 
+from large_fields import LargeField
 from oxibonsai.server.app import create_app
 from oxibonsai.server.setting_sources import load_settings
 
@@ -43,7 +43,8 @@ class Outcome:
         seconds: Until the last of them.
         waited: Seconds of each of the other key's requests for one token.
         refused: Those of them that were not answered with a token, in words.
-        meanwhile: How many were answered while a large body had no answer yet.
+        blocked: A large body had no answer yet when the first of them began, and all had theirs when
+            it ended.
         peak_mb: The most memory that the server's worker had, in MiB.
     """
 
@@ -51,7 +52,7 @@ class Outcome:
     seconds: float = 0.0
     waited: list[float] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    meanwhile: int = 0
+    blocked: bool = False
     peak_mb: int = 0
 
 
@@ -70,38 +71,39 @@ class Sweep:
         self._pid = server.worker_pid()
 
     def run(self, large: LargeField, size: int, encodings: Sequence[str]) -> Outcome:
-        """Sends a body in each of the encodings at once, and asks for single tokens until all of them
-        are answered, at least once."""
+        """Sends a body in each of the encodings at once; then asks for single tokens until all of them
+        are answered, at least once.
+        """
         outcome = Outcome()
         data = large.body(size)
         for name, value in (("ASSISTANT", "assistant_id"), ("FILE", "batch_file")):
             data = data.replace(f'"{name}"'.encode(), f'"{self._ids[value]}"'.encode())
         packed = [(name, _PACK[name](data)) for name in encodings]
         path = self.path(large.endpoint)
-        left = threading.Semaphore(0)
-        done = threading.Event()
+        sent = threading.Semaphore(0)
 
         def send(encoding: str, body: bytes) -> None:
             headers = {"Content-Encoding": encoding} if encoding != "identity" else {}
+            status = 0
             with contextlib.suppress(OSError, http.client.HTTPException):
-                outcome.statuses.append(self._post(path, body, KEYS[0], headers)[0])
-                return
-            outcome.statuses.append(0)
+                status = self._post(path, body, KEYS[0], headers, sent)[0]
+            outcome.statuses.append(status)
 
         self._forget_peak()
         threads = [threading.Thread(target=send, args=pair) for pair in packed]
         began = time.monotonic()
         for thread in threads:
             thread.start()
-        while True:
+        for _ in threads:
+            sent.acquire()
+        pending = any(thread.is_alive() for thread in threads)
+        while not outcome.waited or any(thread.is_alive() for thread in threads):
             asked = time.monotonic()
             status, answer = self._post("/v1/completions", _ONE_TOKEN, KEYS[1], {})
             outcome.waited.append(time.monotonic() - asked)
             if status != 200:
                 outcome.refused.append(f"{status}: {answer[:300]!r}")
-            if not any(thread.is_alive() for thread in threads):
-                break
-            outcome.meanwhile += 1
+        outcome.blocked = pending and len(outcome.waited) == 1
         outcome.seconds = time.monotonic() - began
         outcome.peak_mb = self._peak()
         return outcome
@@ -114,12 +116,21 @@ class Sweep:
         return path + ("?action=save" if path.startswith("/slots/") else "")
 
     def _post(
-        self, path: str, body: bytes, key: str, headers: Mapping[str, str]
+        self,
+        path: str,
+        body: bytes,
+        key: str,
+        headers: Mapping[str, str],
+        sent: threading.Semaphore | None = None,
     ) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=PATIENCE)
         try:
             kind = {"Content-Type": "application/json", "X-Api-Key": key, **headers}
-            connection.request("POST", path, body, kind)
+            try:
+                connection.request("POST", path, body, kind)
+            finally:
+                if sent is not None:
+                    sent.release()
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:

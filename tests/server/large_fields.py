@@ -67,21 +67,28 @@ def large_fields(operations: Mapping[str, Operation]) -> list[LargeField]:
         field
         for endpoint, operation in operations.items()
         if operation.body is not None
-        for field in _fields_of(endpoint, operation.body.model_json_schema())
+        for field in fields_of(endpoint, operation.body.model_json_schema(), VALID_BODIES[endpoint])
     ]
 
 
-def one_of_each(fields: list[LargeField]) -> list[LargeField]:
-    """One of those that several routes have in common."""
+def one_of_each(fields: list[LargeField], names: int = _DEEPEST) -> list[LargeField]:
+    """One of those that several routes have in common.
+
+    Args:
+        fields: All of them.
+        names: How many of the last names of a path make a field another one.
+    """
     found: dict[tuple[Path, str, str], LargeField] = {}
     for field in fields:
-        found.setdefault((field.path, field.fill, field.item), field)
+        words = tuple(part for part in field.path if isinstance(part, str))
+        found.setdefault((words[-names:], field.fill, field.item), field)
     return list(found.values())
 
 
-def _fields_of(endpoint: str, schema: Schema) -> Iterator[LargeField]:
+def fields_of(endpoint: str, schema: Schema, valid: Mapping[str, Any]) -> Iterator[LargeField]:
+    """The fields of one schema, in a valid body."""
     seen = set()
-    for path, fill, item, body in _places(schema, schema.get("$defs", {}), VALID_BODIES[endpoint]):
+    for path, fill, item, body in _places(schema, schema.get("$defs", {}), valid):
         if (path, fill) not in seen:
             seen.add((path, fill))
             before, after = json.dumps(body).split(f'"{_MARK}"')

@@ -359,13 +359,39 @@ def test_a_first_step_that_is_too_costly_is_a_refusal(monkeypatch: pytest.Monkey
     compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size)
 
     def too_costly(self: Constraint) -> None:
-        raise CapacityError("the structure can't go on here: too many items")
+        raise RequestError("the structure can't be followed to its end: too many items")
 
     monkeypatch.setattr(Constraint, "mask", too_costly)
     with pytest.raises(
         RequestError, match=r"lark is too complex for this model: .* too many items"
     ):
         compiler.constraint(Structure.lark('start: "a"'))
+
+
+_AMBIGUOUS = Structure.gbnf("root ::= root root | [a-z ]")
+
+
+def _follow(compiler: StructureCompiler, tenant: str) -> None:
+    constraint = compiler.constraint(_AMBIGUOUS, tenant=tenant)
+    for _ in range(100):
+        constraint.accept(ord("a"))
+
+
+def test_a_text_that_gets_too_costly_ends_as_a_wrong_request_and_costs_nothing_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer = byte_level(["a" * count for count in range(2, 120)])
+    compiler = StructureCompiler(tokenizer, tokenizer.vocab_size)
+    with pytest.raises(
+        RequestError, match=r"can't be followed to its end: .*oo many items"
+    ) as first:
+        _follow(compiler, "a")
+    monkeypatch.setattr(Constraint, "mask", None)
+    with pytest.raises(RequestError) as second:
+        compiler.constraint(_AMBIGUOUS, tenant="a")
+    assert str(second.value) == str(first.value)
+    # What one tenant's text has shown is none of another's business.
+    compiler.constraint(_AMBIGUOUS, tenant="b")
 
 
 def test_what_was_refused_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

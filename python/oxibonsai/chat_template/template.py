@@ -24,10 +24,12 @@ Message = Mapping[str, Any]
 
 MAX_SOURCE = 1 << 16  # characters of a template; the longest known has a quarter of that
 _MAX_MESSAGE = 500  # characters of its own errors
+_MAX_PATTERN = 256  # characters of a date's; each makes some dozens at most
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _TOOL_CALLS = re.compile(r"[.'\"]tool_calls\b")
 _IMAGE = re.compile(r"['\"]image['\"]")
+_WIDTH = re.compile(r"%[^A-Za-z%]*\d")  # in a date's pattern: glibc's %250Y
 _PROBE = "what is seen"
 _RESERVED = frozenset(
     {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception",
@@ -52,6 +54,12 @@ def _short(message: object) -> str:
 
 
 def _strftime_now(pattern: str) -> str:
+    from oxibonsai.chat_template.bounds import Refused
+
+    if len(pattern) > _MAX_PATTERN or _WIDTH.search(pattern.replace("%%", "")):
+        raise Refused(
+            f"it formats a date with a width, or with more than {_MAX_PATTERN} characters"
+        )
     return datetime.now().strftime(pattern)
 
 

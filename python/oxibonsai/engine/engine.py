@@ -239,7 +239,7 @@ class Engine:
                 )
         constraint: TokenConstraint | None = None
         if options.structure is not None:
-            constraint = self.structures.constraint(options.structure)
+            constraint = self.structures.constraint(options.structure, tenant=options.tenant)
         if options.constrain is not None:
             constraint = options.constrain(constraint)
         text = None
@@ -254,6 +254,7 @@ class Engine:
         if params.bad_words:
             encode = partial(self.tokenizer.encode, add_special=False)
             bad_words = word_tokens(params.bad_words, encode)
+            self.check_ids([token for word in bad_words for token in word])
         images = self.prompt_images(ids, options.images)
         return Sequence(
             ids, params, options, text, constraint, breakers, bad_words, images, encoded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 
 from oxibonsai.errors import RequestError
 
@@ -53,6 +54,10 @@ class _Trie:
         return self.children[state].get(char, 0)
 
 
+# The samples of a request share one: it takes some 300 bytes for each character.
+_trie = lru_cache(maxsize=4)(_Trie)
+
+
 class StopScanner:
     """Passes on a streamed text up to the first stop string.
 
@@ -76,7 +81,7 @@ class StopScanner:
             if not isinstance(stop, str) or not stop:
                 raise RequestError(f"stop[{i}] is {stop!r}: a stop string has a character or more")
         self._stops = tuple(stops)
-        self._trie = _Trie(self._stops)
+        self._trie = _trie(self._stops)
         self._include_stop = include_stop
         self._state = 0
         self.hit: str | None = None

@@ -32,7 +32,7 @@ class SamplingParams:
         allowed_tokens: Ids of which all tokens are, the end of the text among them only if it is
             listed; empty: all.
         bad_words: Strings that are never generated, with a space before them or without, as the
-            tokens that they are in a text of their own.
+            tokens that they are in a text of their own; or the ids of such tokens.
         repetition_penalty: Divides positive logits of tokens seen before and multiplies negative
             ones; 1: none (Keskar et al. 2019).
         repetition_window: How many last tokens count as seen; -1: all.
@@ -84,7 +84,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     banned_tokens: tuple[int, ...] = ()
     allowed_tokens: tuple[int, ...] = ()
-    bad_words: tuple[str, ...] = ()
+    bad_words: tuple[str | tuple[int, ...], ...] = ()
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     dry_multiplier: float = 0.0
@@ -215,6 +215,13 @@ def _bias(name: str, value: Any) -> dict[int, float]:
     return {_token_id(name, key): number(name, bias) for key, bias in value.items()}
 
 
+def _word(name: str, value: Any) -> str | tuple[int, ...]:
+    if isinstance(value, str) or not value:
+        return _text(name, value)
+    ids: tuple[int, ...] = _token_ids(name, value)
+    return ids
+
+
 _MOST = 2**31 - 1  # the core uses 32-bit counts
 _token_id = _integer(0, _MOST)
 _token_ids = _each(_token_id, "a list of token ids")
@@ -234,7 +241,7 @@ _CHECKS: dict[str, Check] = {
     "logit_bias": _bias,
     "banned_tokens": _token_ids,
     "allowed_tokens": _token_ids,
-    "bad_words": _strings,
+    "bad_words": _each(_word, "a list of strings"),
     "repetition_penalty": _number(0.0, above=True),
     "repetition_window": _last,
     "presence_penalty": _number(-2.0, 2.0),

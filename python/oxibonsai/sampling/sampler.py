@@ -256,9 +256,14 @@ def breaker_ids(token_texts: Iterable[str], strings: Iterable[str]) -> frozenset
 
 
 def word_tokens(
-    words: Iterable[str], encode: Callable[[str], Iterable[int]]
+    words: Iterable[str | tuple[int, ...]], encode: Callable[[str], Iterable[int]]
 ) -> tuple[tuple[int, ...], ...]:
-    """Tokens of each word, as it is at the beginning of a text and behind a space."""
-    bare = [word.lstrip() or word for word in words]
-    spellings = [spelling for word in bare for spelling in (word, f" {word}")]
-    return tuple(dict.fromkeys(filter(None, (tuple(encode(s)) for s in spellings))))
+    """Tokens of each word, as it is at the beginning of a text and behind a space; ids as they are."""
+    found: dict[tuple[int, ...], None] = {}
+    for word in words:
+        if isinstance(word, str):
+            bare = word.lstrip() or word
+            found.update(dict.fromkeys(tuple(encode(s)) for s in (bare, f" {bare}")))
+        else:
+            found[word] = None
+    return tuple(filter(None, found))

@@ -207,11 +207,13 @@ class Generations:
         options = replace(options, adapter=adapter, speculate=speculate)
         if self.settings.context_shift and not options.images:
             options = replace(options, shift=ContextShift(self.settings.keep))
+        options = for_current_owner(options, share_cache=self._share_cache)
         compiled = None
         if options.structure is not None:
             # Before a permit is taken, since compiling can be slow.
-            compiled = engine.structures.compiled(options.structure, InputWatch().look)
-        options = for_current_owner(options, share_cache=self._share_cache)
+            compiled = engine.structures.compiled(
+                options.structure, InputWatch().look, options.tenant
+            )
         place = pool.queue_up(options.tenant)
         generation = Generation(
             place, ids, params, options, compiled, n=n, turn=turn, pool=pool, slots=self.slots,

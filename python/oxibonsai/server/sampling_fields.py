@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
 
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling import PRESETS, SamplingParams, bounds, preset
+from oxibonsai.sampling import PRESETS, SamplingParams, bounds, preset, word_tokens
 from oxibonsai.sampling.chain import STEP_NAMES
 from oxibonsai.server.inputs import read_text
 from oxibonsai.server.model_settings import ModelSettings
@@ -18,6 +19,8 @@ from oxibonsai.tokenizer import Tokenizer
 MOST_STOPS = 16
 _MOST_BIASES = 1024
 _MOST_TOKENS = 2**20
+_LONGEST_TEXT = 4096  # characters of a stop string, a bad word ...
+_MOST_TEXT = 2**16  # and of all of them together
 
 # llama-server's names of sampling steps; unsupported steps are skipped unless a field enables them.
 _STEP_ALIASES = {
@@ -33,9 +36,23 @@ _MISSING_STEPS = frozenset({"top_n_sigma", "infill", "adaptive_p"})
 # Two names of one field.
 _SPELLINGS = (("typical_p", "typ_p"), ("repeat_penalty", "repetition_penalty"))
 
-Stops = Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=MOST_STOPS)]
+
+_Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
+Stops = Annotated[list[_Text], Field(max_length=MOST_STOPS)]
 Bias = float | bool
-BiasPair = Annotated[list[int | str | Bias], Field(min_length=2, max_length=2)]
+BiasPair = Annotated[list[int | _Text | Bias], Field(min_length=2, max_length=2)]
+
+
+def _of_little_text(items: Any) -> Any:
+    """The items, or an object, if their texts, or its keys, are not too long together."""
+    texts = (item[0] if isinstance(item, list) else item for item in items)
+    total = sum(len(text) for text in texts if isinstance(text, str))
+    if total > _MOST_TEXT:
+        raise ValueError(f"its texts have {total} characters; at most {_MOST_TEXT} are accepted")
+    return items
+
+
+_LittleText = AfterValidator(_of_little_text)
 
 
 def _as(name: str, spellings: AliasChoices | None = None) -> Any:
@@ -83,7 +100,7 @@ class SamplingFields(Checked):
     dry_base: float | None = Field(None, ge=0)
     dry_allowed_length: int | None = _as("dry_allowed_length")
     dry_penalty_last_n: int | None = _as("dry_penalty_last_n")
-    dry_sequence_breakers: list[str] | None = Field(None, max_length=64)
+    dry_sequence_breakers: list[_Text] | None = Field(None, max_length=64)
     xtc_probability: float | None = _as("xtc_probability")
     xtc_threshold: float | None = _as("xtc_threshold")
     dynatemp_range: float | None = _as("dynatemp_range")
@@ -91,9 +108,9 @@ class SamplingFields(Checked):
     mirostat: int | None = _as("mirostat")
     mirostat_tau: float | None = _as("mirostat_tau")
     mirostat_eta: float | None = _as("mirostat_eta")
-    samplers: list[str] | str | None = Field(None, max_length=32)
+    samplers: list[_Text] | _Text | None = Field(None, max_length=32)
     seed: int | None = Field(None, ge=-(2**63), lt=2**64, description="-1: random.")
-    stop: str | Stops | None = None
+    stop: _Text | Stops | None = None
     stop_token_ids: list[int] | None = Field(None, max_length=_MOST_BIASES)
     min_tokens: int | None = _as("min_tokens")
     ignore_eos: bool | None = None
@@ -103,10 +120,12 @@ class SamplingFields(Checked):
         max_length=_MOST_TOKENS,
         description="vLLM's: only these tokens are sampled.",
     )
-    bad_words: list[str] | None = Field(
+    bad_words: Annotated[list[_Text], _LittleText] | None = Field(
         None, max_length=_MOST_BIASES, description="vLLM's: these texts are never generated."
     )
-    logit_bias: dict[str, Bias] | list[BiasPair] | None = Field(None, max_length=_MOST_BIASES)
+    logit_bias: Annotated[dict[_Text, Bias] | list[BiasPair], _LittleText] | None = Field(
+        None, max_length=_MOST_BIASES
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -135,7 +154,8 @@ class SamplingFields(Checked):
 
         Args:
             settings: The server's settings.
-            tokenizer: Tokenizes texts in ``logit_bias``.
+            tokenizer: Tokenizes texts in ``logit_bias`` and ``bad_words``: here the request holds
+                nothing that others wait for.
             max_tokens: Limit of new tokens; None or -1: the server's default.
             logprobs: Return log-probabilities.
             top_logprobs: Number of top tokens to return log-probabilities of.
@@ -148,6 +168,7 @@ class SamplingFields(Checked):
             raise RequestError("top_n_sigma is not supported: leave it out", param="top_n_sigma")
         limit = settings.n_predict if max_tokens in (None, -1) else max_tokens
         bias, banned = _biases(self.logit_bias, tokenizer)
+        encode = partial(read_text, tokenizer=tokenizer, add_special=False, parse_special=False)
         seed = settings.seed if self.seed is None else self.seed
         default = settings if self.preset is None else preset(self.preset)
         top_p = default.top_p if self.top_p is None else self.top_p
@@ -166,6 +187,7 @@ class SamplingFields(Checked):
             logprobs=logprobs,
             top_logprobs=top_logprobs,
             drawn_logprobs=drawn_logprobs,
+            bad_words=word_tokens(self.bad_words or (), encode),
             **{**penalties, **self._given()},
         )
 
@@ -196,7 +218,6 @@ class SamplingFields(Checked):
             "samplers": _steps(self.samplers),
             "stop_token_ids": _tuple(self.stop_token_ids),
             "allowed_tokens": _tuple(self.allowed_token_ids),
-            "bad_words": _tuple(self.bad_words),
             "min_tokens": self.min_tokens,
             "ignore_eos": self.ignore_eos,
         }

@@ -6,10 +6,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from oxibonsai.errors import CapacityError, RequestError
+from oxibonsai.errors import RequestError
 from oxibonsai.lane import Lane
 from oxibonsai.structured.bridge import ll_tokenizer, special_texts
 from oxibonsai.structured.constraint import Constraint
@@ -82,17 +83,22 @@ class StructureCompiler:
         self._max_kept = max_kept
         self._max_kept_bytes = max_kept_bytes
         self._kept: OrderedDict[Structure, Compiled | _Refused] = OrderedDict()
+        # What a text of a tenant could not follow: nobody else's are refused for it.
+        self._given_up: OrderedDict[tuple[str, Structure], str] = OrderedDict()
         self._held: WeakValueDictionary[Structure, Compiled] = WeakValueDictionary()
         self.lane = Lane("new structures", max_waiting)
         self._lock = threading.Lock()
 
     def constraint(
-        self, structure: Structure, look: Callable[[], None] | None = None
+        self, structure: Structure, look: Callable[[], None] | None = None, tenant: str = ""
     ) -> Constraint:
-        """A constraint at the beginning of a text; see :meth:`compiled`."""
-        return self._follow(self.compiled(structure, look))
+        """Return a constraint at the beginning of a text; see :meth:`compiled`."""
+        compiled = self.compiled(structure, look, tenant)
+        return self._follow(compiled, partial(self._give_up, structure, tenant))
 
-    def compiled(self, structure: Structure, look: Callable[[], None] | None = None) -> Compiled:
+    def compiled(
+        self, structure: Structure, look: Callable[[], None] | None = None, tenant: str = ""
+    ) -> Compiled:
         """A structure, ready to be followed.
 
         One that is not kept takes from 2 ms (a regular expression) to 2 s (the largest schema that
@@ -102,13 +108,18 @@ class StructureCompiler:
         Args:
             structure: What a text has to look like.
             look: Called some times in a second meanwhile; what it raises ends the work.
+            tenant: Whose it is.
 
         Raises:
-            RequestError: The structure is wrong, not supported, or too costly; the message names
-                the keyword or the place.
+            RequestError: The structure is wrong, not supported, or too costly, or an earlier text of
+                the tenant could not follow it to its end; the message names the keyword or the place.
             UnsupportedError: The tokenizer names no token that ends a text.
             CapacityError: Too many structures wait, or the machine is too busy.
         """
+        with self._lock:
+            given_up = self._given_up.get((tenant, structure))
+        if given_up is not None:
+            raise RequestError(given_up)
         found = self._find(structure)
         if found is None and not _needs_trial(structure):
             found = self._try(structure, look)
@@ -168,15 +179,22 @@ class StructureCompiler:
             raise RequestError(f"{structure.kind} can't be compiled: {error}")
         compiled = Compiled(matcher, len(lark) * _BYTES_PER_BYTE + _BYTES_TO_BEGIN)
         try:
-            self._follow(compiled).mask()
-        except CapacityError as e:
+            self._follow(compiled, lambda _: None).mask()
+        except RequestError as e:
             # No text can begin with it, so trying again would not help.
             raise RequestError(f"{structure.kind} is too complex for this model: {e}") from e
         return compiled
 
-    def _follow(self, compiled: Compiled) -> Constraint:
+    def _follow(self, compiled: Compiled, give_up: Callable[[str], None]) -> Constraint:
         matcher = compiled.matcher.deep_copy()
-        return Constraint(matcher, self._vocab_size, self._tokenizer.eos_ids)
+        return Constraint(matcher, self._vocab_size, self._tokenizer.eos_ids, give_up)
+
+    def _give_up(self, structure: Structure, tenant: str, reason: str) -> None:
+        """Refuses a structure from now on, so that asking again costs nothing."""
+        with self._lock:
+            self._given_up[tenant, structure] = reason
+            while len(self._given_up) > self._max_kept:
+                self._given_up.popitem(last=False)
 
     def _keep(self, structure: Structure, found: Compiled | _Refused) -> None:
         with self._lock:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.errors import CapacityError, RequestError
+from oxibonsai.errors import RequestError
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -22,12 +23,20 @@ class Constraint:
         matcher: llguidance's own state, not shared with anyone.
         vocab_size: Rows of the model's logits.
         end_ids: Tokens that end a text.
+        give_up: Called with the reason where the structure can't be followed any further.
     """
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int, end_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        vocab_size: int,
+        end_ids: frozenset[int],
+        give_up: Callable[[str], None],
+    ) -> None:
         self._matcher = matcher
         self._words = -(-vocab_size // 32)
         self._end_ids = end_ids
+        self._give_up = give_up
         self._mask: Mask | None = None
 
     def mask(self) -> Mask:
@@ -37,13 +46,13 @@ class Constraint:
         else is. The array is read-only and stays as it is when the state moves on.
 
         Raises:
-            CapacityError: The structure has become too complex to follow, or it has no way on.
+            RequestError: The structure has become too complex to follow, or it has no way on.
         """
         if self._mask is None:
             mask = np.zeros(self._words, dtype=np.uint32)
             self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
             if self._matcher.is_error():
-                raise CapacityError(f"the structure can't go on here: {self._reason()}")
+                raise self._end()
             mask.flags.writeable = False
             self._mask = mask
         return self._mask
@@ -52,12 +61,13 @@ class Constraint:
         """Moves on by a token.
 
         Raises:
-            RequestError: The token may not come here; the state stays as it was.
+            RequestError: The token may not come here, and the state stays as it was; or as of
+                :meth:`mask`.
         """
         if not self.allows(token):
             raise RequestError(f"token {token} may not come next in the structure")
         if not self._matcher.consume_token(token):
-            raise CapacityError(f"the structure can't go on here: {self._reason()}")
+            raise self._end()
         self._mask = None
 
     def banned(self) -> frozenset[int]:
@@ -110,6 +120,11 @@ class Constraint:
         copy.__dict__.update(self.__dict__)
         copy._matcher = self._matcher.deep_copy()
         return copy
+
+    def _end(self) -> RequestError:
+        reason = f"the structure can't be followed to its end: {self._reason()}"
+        self._give_up(reason)
+        return RequestError(reason)
 
     def _reason(self) -> str:
         lines = self._matcher.get_error().splitlines()

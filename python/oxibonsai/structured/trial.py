@@ -34,6 +34,8 @@ _PICTURE = re.compile(r"\s*(\d+ \|.*|\^+)")
 COSTS: dict[str, Any] = {
     "max_grammar_size": 200_000,
     "max_lexer_states": 50_000,
+    # Of one mask. An ambiguous grammar takes time in proportion to their square: with these 0.1 s.
+    "step_max_items": 25_000,
     "verbose_errors": False,
 }
 

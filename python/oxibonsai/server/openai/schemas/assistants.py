@@ -190,7 +190,7 @@ class RunFields(Fields):
 class RunCreate(RunFields):
     """A run of a thread."""
 
-    additional_instructions: str | None = None
+    additional_instructions: Instructions | None = None
     additional_messages: Messages | None = None
 
 
