@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,17 @@ def test_auto_runs_on_the_cpu_and_says_why(tiny_path: Path) -> None:
         engine = oxibonsai.load(tiny_path, device="auto")
     assert engine.model.device.name == "cpu"
     assert engine.logits([1, 2]).tobytes() == oxibonsai.load(tiny_path).logits([1, 2]).tobytes()
+
+
+def test_auto_by_default_does_not_warn_of_gpus_that_the_machine_lacks(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OXIBONSAI_DEVICE", "auto")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        engine = oxibonsai.load(tiny_path)
+    assert engine.model.device.name == "cpu"
+    assert told == []
 
 
 def test_weights_packed_for_cpus_are_not_kept_for_gpus(tiny_path: Path) -> None:

@@ -66,6 +66,10 @@ def _run(arguments: list[str]) -> int:
         _group().main(args=arguments, prog_name="oxibonsai", standalone_mode=False)
     except click.exceptions.Exit as e:
         return int(e.exit_code)
+    except click.BadParameter as e:
+        from oxibonsai.cli.wrong_values import wrong_value
+
+        return _fail(wrong_value(e), 2)
     except click.ClickException as e:
         return _fail(e.format_message() + _hint(e, arguments), 2)
     except (click.Abort, KeyboardInterrupt):

@@ -80,11 +80,16 @@ def one_device(name: str | None) -> str:
     return chosen
 
 
-def candidates() -> tuple[list[str], str]:
-    """GPUs for ``auto`` in their order, and where there are none why."""
+def candidates(*, named: bool = True) -> tuple[list[str], str]:
+    """List the GPUs for ``auto`` in their order, and where there are none why.
+
+    Args:
+        named: Whether somebody asked for a GPU; else a machine that has none has nothing to tell.
+    """
     gpus = _gpus()
     usable = [g.name for g in gpus if g.usable]
-    return usable, "" if usable else "; ".join(f"{g.name}: {g.reason}" for g in gpus)
+    told = [g for g in gpus if named or g.description]
+    return usable, "" if usable else "; ".join(f"{g.name}: {g.reason}" for g in told)
 
 
 def open_device(name: str, threads: int | None = None) -> Device:

@@ -38,7 +38,8 @@ def place_model(
     """A model on a device, its kernels compared with the definition.
 
     With ``auto``, the first GPU on which the model loads and gives the definition's bytes; where there
-    is none, the CPU and a warning that says why.
+    is none, the CPU and a warning that says why. Where ``auto`` is the default of
+    ``OXIBONSAI_DEVICE``, a machine without a GPU warns of nothing.
 
     Args:
         device: As of :func:`oxibonsai.load`.
@@ -62,13 +63,14 @@ def place_model(
         return model
     name = chosen_device(device)
     if name == AUTO:
-        gpus, reason = candidates()
+        gpus, reason = candidates(named=device is not None)
         for gpu in gpus:
             try:
                 return _placed(gpu, gpu_layers, threads, load, check)
             except _UNFIT as e:
                 reason += f"{'; ' if reason else ''}{gpu}: {e}"
-        warnings.warn(f"the model runs on the CPU: {reason}", stacklevel=2)
+        if reason:
+            warnings.warn(f"the model runs on the CPU: {reason}", stacklevel=2)
         name, gpu_layers = CPU, None
     if name == CPU and gpu_layers:
         raise RequestError(
