@@ -26,7 +26,7 @@ NATIVE = {
 
 _FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
-_BELOW_ENGINE = _FILES | _TEXT | {"devices", "lora", "models", "opening", "vision"}
+_BELOW_ENGINE = _FILES | _TEXT | {"architectures", "devices", "lora", "models", "opening", "vision"}
 _BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "images", "lane", "fair_share", "device_names"}
 PYTHON = {
     "errors": set(),
@@ -41,7 +41,17 @@ PYTHON = {
     "graph": {"errors", "_core"},
     "split": {"errors", "files", "sources", "checkpoint", "_core"},
     "lora": {"errors", "checkpoint", "_core"},
-    "models": {"errors", "files", "checkpoint", "devices", "graph", "lora", "_core"},
+    "architectures": {"errors", "checkpoint", "graph", "_core"},
+    "models": {
+        "errors",
+        "files",
+        "checkpoint",
+        "devices",
+        "graph",
+        "lora",
+        "architectures",
+        "_core",
+    },
     "vision": {
         "errors",
         "lane",
@@ -54,7 +64,18 @@ PYTHON = {
         "_core",
     },
     "quantize": {"errors", "files", "checkpoint", "_core"},
-    "convert": {"errors", "files", "sources", "tokenizer", "quantize", "models", "_core"},
+    "convert": {
+        "errors",
+        "files",
+        "sources",
+        "checkpoint",
+        "graph",
+        "tokenizer",
+        "quantize",
+        "architectures",
+        "models",
+        "_core",
+    },
     "opening": {
         "errors",
         "files",
@@ -70,6 +91,7 @@ PYTHON = {
         "files",
         "checkpoint",
         "graph",
+        "architectures",
         "models",
         "convert",
         "split",

@@ -1,5 +1,7 @@
 #include "bindings/graph_class.h"
 
+#include <sys/mman.h>
+
 #include <limits>
 
 #include "base/check.h"
@@ -52,6 +54,38 @@ std::shared_ptr<Weight> weight_of_blocks(const std::string& name, const std::str
                                   std::make_shared<const ArrayOwner>(blocks), experts);
 }
 
+// Zeros that have addresses and no memory.
+class NoBytes : public DataOwner {
+ public:
+  explicit NoBytes(int64_t size) : size_(static_cast<size_t>(size)) {
+    mapped_ = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped_ == MAP_FAILED)
+      throw RequestError("there are no addresses for a matrix of " + std::to_string(size) +
+                         " bytes");
+  }
+  ~NoBytes() override { munmap(mapped_, size_); }
+  NoBytes(const NoBytes&) = delete;
+  NoBytes& operator=(const NoBytes&) = delete;
+  const uint8_t* data() const { return static_cast<const uint8_t*>(mapped_); }
+  void release(const uint8_t*, int64_t) const override {}
+  bool maps_file() const override { return false; }
+
+ private:
+  const size_t size_;
+  void* mapped_;
+};
+
+std::shared_ptr<Weight> weight_of_shape(const std::string& name, int64_t rows, int64_t cols,
+                                        int64_t experts) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 4;
+  if (rows < 1 || cols < 1 || experts < 1 || rows > kMost / cols || experts > kMost / (rows * cols))
+    throw RequestError("the matrix " + name + " has no shape that there can be");
+  auto zeros = std::make_shared<const NoBytes>(experts * rows * cols * 4);
+  const uint8_t* data = zeros->data();
+  return std::make_shared<Weight>(name, quant::QuantType::kF32, rows, cols, data, std::move(zeros),
+                                  experts);
+}
+
 py::dict inspect_weight(const Weight& w) {
   const quant::BlockReport r = w.inspect();
   return py::dict(py::arg("blocks") = r.blocks, py::arg("not_finite") = r.not_finite,
@@ -78,6 +112,11 @@ void register_weight(py::module_& m) {
           py::arg("blocks"), py::arg("cols"), py::arg("experts") = 1,
           "Matrices whose rows, those of one expert after the other, are an array of bytes; it "
           "is kept and not copied.")
+      .def_static("of_shape", &weight_of_shape, py::arg("name"), py::arg("rows"), py::arg("cols"),
+                  py::arg("experts") = 1,
+                  "Matrices of float32 that take no memory, to describe a pass of which the shapes "
+                  "are wanted. They are no weights to run: whoever reads them finds zeros, and "
+                  "packing them takes the memory of a whole model.")
       .def_property_readonly("name", &Weight::name)
       .def_property_readonly("experts", &Weight::experts, "Matrices in the tensor.")
       .def_property_readonly("rows", &Weight::rows, "Of one matrix.")

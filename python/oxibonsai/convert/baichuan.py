@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oxibonsai.convert import decoder, llama
+from oxibonsai.convert import decoder
 from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pieces import Piece
@@ -71,7 +71,7 @@ BAICHUAN = Recipe(
     decoder.is_matrix,
     shapes=lambda folder: decoder.shapes(folder, decoder.LAYER.values()),
     pieces=_pieces,
-    row_order=llama.row_order,
+    row_order=decoder.row_order,
     values=_values,
     config=config,
 )

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.convert import decoder, llama
+from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Recipe
-from oxibonsai.convert.rope import read_rope, rope_keys
+from oxibonsai.convert.rope import read_rope, rope_factors, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 from oxibonsai.errors import FormatError
 
@@ -89,7 +89,7 @@ def _rows(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
     if part not in ("attn_q", "attn_k"):
         return None
     heads, kv_heads, _ = _sizes(folder)[int(tensor.split(".")[1])]
-    return llama.paired_rows(heads if part == "attn_q" else kv_heads, decoder.head_dim(folder))
+    return decoder.paired_rows(heads if part == "attn_q" else kv_heads, decoder.head_dim(folder))
 
 
 DECI = Recipe(
@@ -98,6 +98,6 @@ DECI = Recipe(
     decoder.namer("DeciLM", _LAYER),
     decoder.is_matrix,
     row_order=_rows,
-    extra=llama.extra,
+    extra=lambda folder: rope_factors(folder, _ROPES, decoder.head_dim(folder)),
     config=config,
 )

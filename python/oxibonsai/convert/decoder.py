@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Shapes
 from oxibonsai.errors import FormatError, UnsupportedError
@@ -280,3 +283,17 @@ def shapes(
         for part in biased:
             found[f"blk.{i}.{part}.bias"] = parts.get(part, (hidden,))[:1]
     return found
+
+
+def row_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
+    """Return the order of rows of q and k: a folder has the halves of a head, GGUF has neighbours."""
+    part = tensor.split(".")[-2]
+    if part not in ("attn_q", "attn_k"):
+        return None
+    heads = folder.count("num_attention_heads") if part == "attn_q" else kv_heads(folder)
+    return paired_rows(heads, head_dim(folder))
+
+
+def paired_rows(heads: int, width: int) -> npt.NDArray[np.intp]:
+    """Return which row of halves is at each place among interleaved pairs."""
+    return np.arange(heads * width).reshape(heads, 2, width // 2).swapaxes(1, 2).reshape(-1)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Recipe
-from oxibonsai.convert.rope import llama3_factors, read_rope, rope_keys
+from oxibonsai.convert.rope import read_rope, rope_factors, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 
 LAYER = {
@@ -49,19 +46,12 @@ def metadata(folder: ModelFolder) -> Metadata:
     }
 
 
-def _factors(folder: ModelFolder) -> dict[str, npt.NDArray[np.float32]]:
-    kind, numbers = read_rope(folder, _ROPES)
-    if kind != "llama3":
-        return {}
-    return {"rope_freqs.weight": llama3_factors(numbers, decoder.head_dim(folder))}
-
-
 EXAONE = Recipe(
     "exaone",
     metadata,
     decoder.namer("EXAONE", LAYER, fixed=_FIXED, layers="transformer.h"),
     decoder.is_matrix,
     shapes=lambda folder: decoder.shapes(folder, LAYER.values(), tied=True),
-    extra=_factors,
+    extra=lambda folder: rope_factors(folder, _ROPES, decoder.head_dim(folder)),
     config=config,
 )

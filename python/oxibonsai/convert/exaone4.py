@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Recipe
-from oxibonsai.convert.rope import llama3_factors, read_rope, rope_keys
+from oxibonsai.convert.rope import read_rope, rope_factors, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 
 LAYER = {
@@ -33,18 +30,11 @@ def metadata(folder: ModelFolder) -> Metadata:
     return keys
 
 
-def _factors(folder: ModelFolder) -> dict[str, npt.NDArray[np.float32]]:
-    kind, numbers = read_rope(folder, _ROPES)
-    if kind != "llama3":
-        return {}
-    return {"rope_freqs.weight": llama3_factors(numbers, decoder.head_dim(folder))}
-
-
 EXAONE4 = Recipe(
     "exaone4",
     metadata,
     decoder.namer("EXAONE 4", LAYER),
     decoder.is_matrix,
     shapes=lambda folder: decoder.shapes(folder, LAYER.values()),
-    extra=_factors,
+    extra=lambda folder: rope_factors(folder, _ROPES, decoder.head_dim(folder)),
 )

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from oxibonsai.convert import decoder, experts
+from oxibonsai.convert.decoder import row_order
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.llama import row_order
 from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import read_rope, rope_keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from oxibonsai.convert import decoder, llama
+from oxibonsai.convert import decoder
 from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pieces import Piece
@@ -67,5 +67,5 @@ INTERNLM2 = Recipe(
     decoder.is_matrix,
     shapes=lambda folder: decoder.shapes(folder, decoder.LAYER.values()),
     pieces=_pieces,
-    row_order=llama.row_order,
+    row_order=decoder.row_order,
 )

@@ -11,7 +11,7 @@ from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.multimodal import seeing
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
-from oxibonsai.convert.rope import llama3_factors, read_rope, rope_keys
+from oxibonsai.convert.rope import read_rope, rope_factors, rope_keys
 from oxibonsai.convert.stacked_experts import transposed_pieces
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 from oxibonsai.errors import UnsupportedError
@@ -79,10 +79,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 def extra(folder: ModelFolder) -> dict[str, npt.NDArray[np.float32]]:
     """Llama 3's scaling of frequencies."""
-    kind, numbers = read_rope(folder, _ROPES)
-    if kind != "llama3":
-        return {}
-    return {"rope_freqs.weight": llama3_factors(numbers, decoder.head_dim(folder))}
+    return rope_factors(folder, _ROPES, decoder.head_dim(folder))
 
 
 def _shapes(folder: ModelFolder) -> Shapes:

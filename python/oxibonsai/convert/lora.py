@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.architectures.schema.family import Family
+from oxibonsai.architectures.schema.operations import Transpose
+from oxibonsai.architectures.schema.tensors import Tensor
 from oxibonsai.convert.exact_blocks import Bytes
-from oxibonsai.convert.float_types import PLAIN
+from oxibonsai.convert.families import FamilyConverter
+from oxibonsai.convert.float_types import PLAIN, Floats
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.parameters import FloatParameter
 from oxibonsai.convert.peft_config import PeftConfig, read_peft_config
@@ -39,6 +43,7 @@ class _Part:
     module: str
     letter: str  # A or B
     tensor: str  # of the model, by GGUF's name
+    names: _Names
 
     @property
     def name(self) -> str:
@@ -79,7 +84,7 @@ def convert_lora(folder: Path, out: Path, base: ModelConfig) -> None:
         )
     writer.write_header()
     for part in parts:
-        writer.write_tensor(_blocks(part, config, base))
+        writer.write_tensor(_blocks(part, config))
     writer.close()
 
 
@@ -97,12 +102,13 @@ def _parts(folder: Path, base: ModelConfig) -> list[_Part]:
     path = folder / _TENSORS
     if not path.is_file():
         raise FormatError(f"{folder} has no {_TENSORS}; save the adapter in that format first")
-    recipe = _recipe(base)
+    header = read_header(path)
+    names = _names(base, header)
     found: dict[str, _Part] = {}
-    for stored in read_header(path).values():
+    for stored in header.values():
         if stored.name.endswith(_FROZEN):
             continue
-        part = _part(stored, recipe)
+        part = _part(stored, names)
         if part.name in found:
             raise FormatError(
                 f"{path} has two tensors of one meaning: {found[part.name].held.stored.name}, "
@@ -112,7 +118,7 @@ def _parts(folder: Path, base: ModelConfig) -> list[_Part]:
     return [found[name] for name in sorted(found)]
 
 
-def _part(stored: StoredTensor, recipe: Recipe) -> _Part:
+def _part(stored: StoredTensor, names: _Names) -> _Part:
     where = f"{stored.path}: tensor {stored.name}"
     match = _PART.fullmatch(stored.name)
     if match is None:
@@ -120,23 +126,15 @@ def _part(stored: StoredTensor, recipe: Recipe) -> _Part:
             f"{where} is no part of a plain LoRA of linear layers, "
             "base_model.model.NAME.lora_A.weight or lora_B.weight"
         )
-    tensor = _tensor(match[1], recipe)
-    if tensor is None or not recipe.is_matrix(tensor):
-        raise UnsupportedError(f"{where} changes no linear layer of {recipe.architecture}")
+    prefix = "model." if match[1].startswith("layers.") else ""  # one trained without a head
+    tensor = names.tensor(f"{prefix}{match[1]}.weight")
+    if tensor is None:
+        raise UnsupportedError(f"{where} changes no linear layer of {names.architecture}")
     if stored.dtype not in PLAIN:
         raise UnsupportedError(f"{where} is of type {stored.dtype}; known are {', '.join(PLAIN)}")
     if len(stored.shape) != 2 or 0 in stored.shape:
         raise FormatError(f"{where} has shape {stored.shape}: no matrix")
-    return _Part(FloatParameter(stored), match[1], match[2], tensor)
-
-
-def _tensor(module: str, recipe: Recipe) -> str | None:
-    """GGUF's name of a module's weight; one trained without a head has no ``model.`` in front."""
-    try:
-        prefix = "model." if module.startswith("layers.") else ""
-        return recipe.tensor_name(f"{prefix}{module}.weight")
-    except UnsupportedError:
-        return None
+    return _Part(FloatParameter(stored), match[1], match[2], tensor, names)
 
 
 def _check_rank(part: _Part, config: PeftConfig) -> None:
@@ -152,17 +150,100 @@ def _ratio(part: _Part, config: PeftConfig) -> float:
     return config.full_alpha(part.module) / config.full_alpha() if part.letter == "B" else 1.0
 
 
-class _Sizes:
-    """What recipes ask of a folder about the order of rows, answered by the model."""
+class _Names(Protocol):
+    """What the model's tensors are called, and how their rows and columns lie."""
 
-    def __init__(self, base: ModelConfig, where: str) -> None:
-        self.config = {
+    architecture: str
+
+    def tensor(self, parameter: str) -> str | None:
+        """Return GGUF's name of a matrix of linear layers; None: it is none."""
+        ...
+
+    def in_order(self, part: _Part, values: Floats) -> Floats:
+        """Return the values of a part in the order of the model's file."""
+        ...
+
+
+class _FamilyNames:
+    """Names and order as a family's table has them.
+
+    The table has the layers that the adapter names: one too many is told by the model, which lacks it.
+    """
+
+    def __init__(self, family: Family[Any], base: ModelConfig, header: Iterable[str]) -> None:
+        self.architecture = family.name
+        numbers = [int(n) for name in header for n in re.findall(r"\.([0-9]{1,4})\.", name)]
+        config = replace(base.of_family, num_hidden_layers=max(numbers, default=0) + 1)
+        self._table = family.table(config, family.name)
+        self._entries: dict[str, Tensor] = {}
+
+    def tensor(self, parameter: str) -> str | None:
+        try:
+            entry = self._table.entry_of(parameter)
+        except UnsupportedError:
+            return None
+        if entry is None or not entry.matrix:
+            return None
+        return self._entries.setdefault(entry.tensors[0], entry).tensors[0]
+
+    def in_order(self, part: _Part, values: Floats) -> Floats:
+        entry = self._entries[part.tensor]
+        # Whatever its model's matrices are, an adapter's are those of a linear layer.
+        steps = [step for step in entry.operations if not isinstance(step, Transpose)]
+        if part.letter == "A" and all(step.keeps_rows(2) for step in steps):
+            return values
+        if part.letter == "A" or len(entry.tensors) > 1 or not entry.moves:
+            raise UnsupportedError(
+                f"{part.where} changes a matrix that its file has in other parts"
+            )
+        arrays = [values]
+        try:
+            for step in steps:
+                arrays = step.apply(arrays)
+        except ValueError as e:
+            raise FormatError(f"{part.where} has {len(values)} rows, but {e}") from e
+        return arrays[0]
+
+
+class _RecipeNames:
+    """Names and order as a recipe has them, which asks a folder for sizes; the model answers."""
+
+    def __init__(self, recipe: Recipe, base: ModelConfig) -> None:
+        self.architecture, self._recipe = recipe.architecture, recipe
+        self._sizes = {
             "head_dim": base.head_dim,
             "hidden_size": base.hidden_size,
             "num_attention_heads": base.num_attention_heads,
             "num_key_value_heads": base.num_key_value_heads,
         }
-        self._where = where
+
+    def tensor(self, parameter: str) -> str | None:
+        try:
+            name = self._recipe.tensor_name(parameter)
+        except UnsupportedError:
+            return None
+        return name if name is not None and self._recipe.is_matrix(name) else None
+
+    def in_order(self, part: _Part, values: Floats) -> Floats:
+        sizes = cast(ModelFolder, _Sizes(self._sizes, part.where))
+        axis = 0 if part.letter == "B" else 1
+        order_of = self._recipe.row_order if part.letter == "B" else self._recipe.column_order
+        order = order_of(sizes, part.tensor)
+        if order is None:
+            return values
+        if len(order) != values.shape[axis]:
+            raise FormatError(
+                f"{part.where} has {values.shape[axis]} {('rows', 'columns')[axis]}, but {part.tensor} of "
+                f"the model has {len(order)}"
+            )
+        return values.take(order, axis=axis)
+
+
+class _Sizes:
+    """What recipes ask of a folder about the order of rows, answered by the model."""
+
+    def __init__(self, sizes: dict[str, int], where: str) -> None:
+        self.config, self._where = sizes, where
 
     def count(self, key: str) -> int:
         """As of :class:`ModelFolder`."""
@@ -174,37 +255,23 @@ class _Sizes:
         return self.config[key]
 
 
-def _order(part: _Part, base: ModelConfig) -> tuple[int, npt.NDArray[np.intp] | None]:
-    """Along which axis a part's values are put in the order of the model's file, and how."""
-    recipe, sizes = _recipe(base), cast(ModelFolder, _Sizes(base, part.where))
-    if part.letter == "B":
-        return 0, recipe.row_order(sizes, part.tensor)
-    return 1, recipe.column_order(sizes, part.tensor)
-
-
-def _recipe(base: ModelConfig) -> Recipe:
+def _names(base: ModelConfig, header: Iterable[str]) -> _Names:
     found = next((r for r in RECIPES.values() if r.architecture == base.architecture), None)
-    if found is None:
+    if isinstance(found, FamilyConverter):
+        return _FamilyNames(found.family, base, header)
+    if not isinstance(found, Recipe):
         raise UnsupportedError(
             f"adapters for {base.architecture} cannot be converted: convert does not know its names"
         )
-    return found
+    return _RecipeNames(found, base)
 
 
 def _type(part: _Part, config: PeftConfig) -> WeightType:
     return type_named("f32" if _ratio(part, config) != 1.0 else part.held.exact_type)
 
 
-def _blocks(part: _Part, config: PeftConfig, base: ModelConfig) -> Bytes:
-    values = part.held.values()
-    axis, order = _order(part, base)
-    if order is not None:
-        if len(order) != values.shape[axis]:
-            raise FormatError(
-                f"{part.where} has {values.shape[axis]} {('rows', 'columns')[axis]}, but {part.tensor} of "
-                f"the model has {len(order)}"
-            )
-        values = values.take(order, axis=axis)
+def _blocks(part: _Part, config: PeftConfig) -> Bytes:
+    values = part.names.in_order(part, part.held.values())
     if (ratio := _ratio(part, config)) != 1.0:
         with np.errstate(over="ignore"):  # refused below
             values = values * np.float32(ratio)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.convert import decoder, experts
+from oxibonsai.convert.decoder import row_order
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.llama import row_order
 from oxibonsai.convert.mamba import (
     NO_LIMIT,
     by_head_parameter_shape,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from oxibonsai.convert import decoder
+from oxibonsai.convert.decoder import row_order
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.llama import row_order
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.rope import read_rope, rope_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from oxibonsai.convert import decoder, experts, llama
+from oxibonsai.architectures import llama
+from oxibonsai.convert import decoder, experts
+from oxibonsai.convert.families import converter_of
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pieces import expert_pieces
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 
+_LLAMA = converter_of(llama.FAMILY)
 _LAYER = {**experts.LAYER, "block_sparse_moe.gate": "ffn_gate_inp"}
 
 
 def metadata(folder: ModelFolder) -> Metadata:
     """The model's keys, then its tokenizer's."""
-    return llama.metadata(folder) | experts.expert_keys(folder, "llama", ff=None)
+    return _LLAMA.metadata(folder) | experts.expert_keys(folder, "llama", ff=None)
 
 
 def _shapes(folder: ModelFolder) -> Shapes:
@@ -27,5 +30,5 @@ MIXTRAL = Recipe(
     experts.is_matrix,
     shapes=_shapes,
     pieces=expert_pieces,
-    row_order=llama.row_order,
+    row_order=decoder.row_order,
 )

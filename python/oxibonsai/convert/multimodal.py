@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from oxibonsai.convert.families import FamilyConverter
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.recipe import Recipe
+from oxibonsai.convert.recipe import Converter, Recipe
 from oxibonsai.errors import UnsupportedError
 
 _TEXT = re.compile(r"(?:model\.)?(?:language_model|text_model)\.(?:model\.)?")
@@ -50,6 +51,10 @@ def text_name(parameter: str) -> str:
     return rest if rest.startswith("lm_head.") else f"model.{rest}"
 
 
+def _text_name_or_none(parameter: str) -> str | None:
+    return None if _TOWER.match(parameter) else text_name(parameter)
+
+
 def of_tower(folder: ModelFolder, parameter: str) -> bool:
     """Whether a parameter is one of the vision tower or of what joins it to the texts."""
     return _TOWER.match(parameter) is not None
@@ -70,8 +75,11 @@ def text_config(folder: ModelFolder) -> dict[str, Any]:
     }
 
 
-def seeing(recipe: Recipe) -> Recipe:
-    """The recipe of a language model for one that has a vision tower, which is left out."""
+def seeing(recipe: Converter) -> Converter:
+    """Return what converts a language model, for one that has a vision tower, which is left out."""
+    if isinstance(recipe, FamilyConverter):
+        return replace(recipe, config=text_config, renamed=_text_name_or_none)
+    assert isinstance(recipe, Recipe)  # there are two kinds of converters
     return replace(
         recipe,
         config=text_config,
@@ -83,7 +91,7 @@ def seeing(recipe: Recipe) -> Recipe:
     )
 
 
-def inner_recipe(folder: ModelFolder, recipes: Mapping[str, Recipe]) -> Recipe | None:
+def inner_recipe(folder: ModelFolder, recipes: Mapping[str, Converter]) -> Converter | None:
     """That of a model which joins a tower to any language model; None: it is another model.
 
     Raises:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oxibonsai.convert import decoder, experts
+from oxibonsai.convert.decoder import row_order
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.llama import row_order
 from oxibonsai.convert.mamba import (
     NO_LIMIT,
     by_head_parameter_shape,

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.convert.affine_blocks import AFFINE_TYPES, encode_affine
-from oxibonsai.convert.block_codes import BlockParameter
 from oxibonsai.convert.exact_blocks import Bytes
+from oxibonsai.convert.families import (
+    Coded,
+    FamilyConverter,
+    Rearranged,
+    RearrangedCodes,
+    check_shapes,
+    rearranged,
+)
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.mxfp4 import Mxfp4Parameter
-from oxibonsai.convert.parameters import AffineParameter, Parameter, ZeroPointParameter
+from oxibonsai.convert.parameters import Parameter
 from oxibonsai.convert.pieces import Part, Piece, Stack, put_pieces_together
-from oxibonsai.convert.recipe import Recipe
+from oxibonsai.convert.recipe import Converter, Recipe
 from oxibonsai.convert.stored_types import encode_measured
 from oxibonsai.convert.target import Target
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.weight_types import WeightType, type_named
-
-# What holds codes, scales and biases.
-CODED = (AffineParameter, BlockParameter, ZeroPointParameter)
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,12 @@ class Planned:
         return self.type.size(int(np.prod(self.shape)))
 
 
-def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> list[Planned]:
-    """All tensors of the file, in the order of the parameters' names.
+def plan(folder: ModelFolder, recipe: Converter, target: Target, threads: int) -> list[Planned]:
+    """Return all tensors of the file, in the order of the parameters' names.
 
     Args:
         folder: The model.
-        recipe: Of its architecture.
+        recipe: What converts its architecture.
         target: The types of its matrices.
         threads: They share out the rows that are encoded.
 
@@ -55,22 +59,94 @@ def plan(folder: ModelFolder, recipe: Recipe, target: Target, threads: int) -> l
             type does not allow.
         UnsupportedError: There is a parameter that the recipe does not know.
     """
+    if isinstance(recipe, FamilyConverter):
+        return _plan_family(folder, recipe, target, threads)
+    assert isinstance(recipe, Recipe)  # there are two kinds of converters
     sources = _sources(folder, recipe)
     types = target.types({n: s.held for n, s in sources.items() if recipe.is_matrix(n)})
     planned = {
         name: _planned(folder, recipe, source, name, types.get(name, "f32"), threads)
         for name, source in sources.items()
     }
-    for name, values in recipe.extra(folder).items():
-        data = values.view(np.uint8).reshape(-1)
+    planned |= _from_config(recipe.extra(folder))
+    _check_shapes(folder, recipe, planned)
+    return list(planned.values())
+
+
+def _plan_family(
+    folder: ModelFolder, converter: FamilyConverter, target: Target, threads: int
+) -> list[Planned]:
+    c, table = converter.table(folder)
+    held = converter.parameters(folder)
+    sources: dict[str, _Source] = {}
+    matrices: dict[str, Parameter] = {}
+    for entry in table.of_parameters(held):
+        made = rearranged(str(folder.path), entry, [held[name] for name in entry.parameters])
+        for tensor, tensor_held in zip(entry.tensors, made, strict=True):
+            sources[tensor] = _Source(_named(entry.parameters, tensor), tensor_held)
+            if entry.matrix:
+                matrices[tensor] = tensor_held
+    types = target.types(matrices)
+    planned = {
+        name: _planned_whole(folder, source, name, types.get(name, "f32"), threads)
+        for name, source in sources.items()
+    }
+    planned |= _from_config(table.from_config)
+    shapes = {name: tensor.shape for name, tensor in planned.items()}
+    check_shapes(converter.family, c, str(folder.path), shapes)
+    return list(planned.values())
+
+
+def _named(parameters: Sequence[str], tensor: str) -> str:
+    """Return what errors call the source of a tensor."""
+    return f"parameter {parameters[0]}" if len(parameters) == 1 else f"the parameters for {tensor}"
+
+
+def _from_config(tensors: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Planned]:
+    """Return tensors whose values the configuration says."""
+    planned = {}
+    for name, values in tensors.items():
+        data = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
         planned[name] = Planned(
             name,
             values.shape,
             type_named("f32"),
             lambda data=data: (data, Loss()),  # type: ignore[misc]
         )
-    _check_shapes(folder, recipe, planned)
-    return list(planned.values())
+    return planned
+
+
+def _planned_whole(
+    folder: ModelFolder, source: _Source, name: str, type_name: str, threads: int
+) -> Planned:
+    """Return a tensor whose source has its shape and its order."""
+    held, where = source.held, f"{folder.path}: {source.name}"
+    kind = _checked_type(where, held.shape, 3 if isinstance(held, Rearranged) else 2, type_name)
+
+    def blocks() -> tuple[Bytes, Loss]:
+        as_coded = type_name in AFFINE_TYPES and type_name == held.exact_type
+        if as_coded and isinstance(held, Coded | RearrangedCodes):
+            scales, biases = held.affine()
+            return encode_affine(held.codes(), scales, biases, type_name, where), Loss()
+        first = held.held[0] if isinstance(held, Rearranged) else held
+        packed = isinstance(first, Coded)
+        values = held.values().reshape(-1, held.shape[-1])
+        return encode_measured(values, type_name, where, doubles=packed, threads=threads)
+
+    return Planned(name, held.shape, kind, blocks)
+
+
+def _checked_type(where: str, shape: tuple[int, ...], most_dims: int, type_name: str) -> WeightType:
+    """Return a tensor's type, which must suit its shape."""
+    if not shape or len(shape) > most_dims or 0 in shape:
+        raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
+    kind = type_named(type_name)
+    if shape[-1] % kind.group != 0:
+        raise FormatError(
+            f"{where} has rows of {shape[-1]} weights, no multiple of the {kind.group} that {type_name} "
+            "groups"
+        )
+    return kind
 
 
 @dataclass(frozen=True)
@@ -101,8 +177,7 @@ def _sources(folder: ModelFolder, recipe: Recipe) -> dict[str, _Source]:
             parameters.setdefault(piece.tensor, []).append(parameter)
     sources = {}
     for tensor, of_it in pieces.items():
-        names = parameters[tensor]
-        name = f"parameter {names[0]}" if len(names) == 1 else f"the parameters for {tensor}"
+        name = _named(parameters[tensor], tensor)
         sources[tensor] = _Source(name, put_pieces_together(f"{folder.path}: {name}", of_it))
     return sources
 
@@ -119,23 +194,16 @@ def _planned(
     where = f"{folder.path}: {source.name}"
     shape = recipe.shape(folder, name, held.shape)
     most = max(recipe.most_dims, 3 if isinstance(held, Part | Stack) else 2)
-    if not shape or len(shape) > most or 0 in shape:
-        raise FormatError(f"{where} has shape {shape}: no vector and no matrix")
     transposed = recipe.transposed(name)
     if transposed:
         shape = shape[::-1]
-    kind = type_named(type_name)
-    if shape[-1] % kind.group != 0:
-        raise FormatError(
-            f"{where} has rows of {shape[-1]} weights, no multiple of the {kind.group} that {type_name} "
-            "groups"
-        )
+    kind = _checked_type(where, shape, most, type_name)
 
     def blocks() -> tuple[Bytes, Loss]:
         order = recipe.row_order(folder, name)
         columns = recipe.column_order(folder, name)
         as_coded = type_name in AFFINE_TYPES and type_name == held.exact_type and not transposed
-        if as_coded and isinstance(held, CODED):
+        if as_coded and isinstance(held, Coded):
             kept = slice(None) if order is None else order
             scales, biases = (v[kept] for v in held.affine())
             codes = held.codes()[kept]
@@ -158,7 +226,7 @@ def _planned(
             values = values + np.float32(offset)
         if values.ndim > 2:
             values = values.reshape(-1, shape[-1])
-        doubles = isinstance(held, CODED)
+        doubles = isinstance(held, Coded)
         return encode_measured(values, type_name, where, doubles=doubles, threads=threads)
 
     return Planned(name, shape, kind, blocks)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from oxibonsai.architectures import qwen3
+from oxibonsai.convert import decoder
+from oxibonsai.convert.families import converter_of
 from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pieces import Piece
-from oxibonsai.convert.qwen3 import QWEN3
-from oxibonsai.convert.recipe import Metadata
+from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.errors import FormatError
 
+_QWEN3 = converter_of(qwen3.FAMILY)
+_LAYER = {**decoder.LAYER, **decoder.HEAD_NORMS}
 _NAME = "qwen3-reranker"
 _ANSWERS = ("yes", "no")
 _RANK = 4  # the pooling_type of a classifier's head
@@ -42,7 +45,7 @@ def is_reranker(folder: ModelFolder) -> bool:
 
 def _metadata(folder: ModelFolder) -> Metadata:
     return {
-        **QWEN3.metadata(folder),
+        **_QWEN3.metadata(folder),
         "qwen3.pooling_type": (_RANK, "u32"),
         "qwen3.classifier.output_labels": (list(_ANSWERS), "arr[str]"),
         "tokenizer.chat_template.rerank": (_TEMPLATE, "str"),
@@ -76,8 +79,16 @@ def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 def _shapes(folder: ModelFolder) -> dict[str, tuple[int, ...]]:
-    shapes = {k: v for k, v in QWEN3.shapes(folder).items() if k != "output.weight"}
+    wanted = decoder.shapes(folder, _LAYER.values())
+    shapes = {k: v for k, v in wanted.items() if k != "output.weight"}
     return shapes | {"cls.output.weight": (len(_ANSWERS), folder.count("hidden_size"))}
 
 
-QWEN3_RERANKER = replace(QWEN3, metadata=_metadata, pieces=_pieces, shapes=_shapes)
+QWEN3_RERANKER = Recipe(
+    "qwen3",
+    _metadata,
+    decoder.namer("Qwen3", _LAYER),
+    decoder.is_matrix,
+    shapes=_shapes,
+    pieces=_pieces,
+)

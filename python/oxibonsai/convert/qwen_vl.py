@@ -10,10 +10,8 @@ from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.gated_delta import section_keys
 from oxibonsai.convert.multimodal import seeing
-from oxibonsai.convert.qwen2 import QWEN2
-from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.qwen3moe import QWEN3MOE
-from oxibonsai.convert.recipe import Metadata
+from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.rope import read_rope, rope_keys
 from oxibonsai.convert.stacked_experts import either_way_pieces
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
@@ -57,11 +55,25 @@ def _metadata_moe(folder: ModelFolder) -> Metadata:
     return _metadata_3(folder, "qwen3vlmoe") | experts.expert_keys(folder, "qwen3vlmoe")
 
 
+_BIASED = ("attn_q", "attn_k", "attn_v")
+_LAYER_3 = {**decoder.LAYER, **decoder.HEAD_NORMS}
 QWEN2VL = seeing(
-    replace(QWEN2, architecture="qwen2vl", metadata=partial(_metadata, architecture="qwen2vl"))
+    Recipe(
+        "qwen2vl",
+        partial(_metadata, architecture="qwen2vl"),
+        decoder.namer("Qwen2", decoder.LAYER, _BIASED),
+        decoder.is_matrix,
+        shapes=lambda folder: decoder.shapes(folder, decoder.LAYER.values(), _BIASED),
+    )
 )
 QWEN3VL = seeing(
-    replace(QWEN3, architecture="qwen3vl", metadata=partial(_metadata_3, architecture="qwen3vl"))
+    Recipe(
+        "qwen3vl",
+        partial(_metadata_3, architecture="qwen3vl"),
+        decoder.namer("Qwen3", _LAYER_3),
+        decoder.is_matrix,
+        shapes=lambda folder: decoder.shapes(folder, _LAYER_3.values()),
+    )
 )
 QWEN3VLMOE = seeing(
     replace(QWEN3MOE, architecture="qwen3vlmoe", metadata=_metadata_moe, pieces=either_way_pieces)

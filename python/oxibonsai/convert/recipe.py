@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,31 @@ def _nothing(folder: ModelFolder) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a folder of one architecture becomes a GGUF file.
+class Converter:
+    """What makes a GGUF file of a folder of one architecture.
 
     Attributes:
         architecture: GGUF's name.
         metadata: Its keys and those of its tokenizer; raises where the folder asks for more.
+        config: The configuration of the part of the model that is converted.
+        variant: What converts one model, where a model type has several architectures.
+        notes: What the user should know.
+    """
+
+    architecture: str
+    metadata: Callable[[ModelFolder], Metadata]
+    config: Callable[[ModelFolder], dict[str, Any]] = field(
+        default=lambda folder: folder.config, kw_only=True
+    )
+    variant: Callable[[ModelFolder], Converter] | None = field(default=None, kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class Recipe(Converter):
+    """How a folder of one architecture becomes a GGUF file, where no family describes it yet.
+
+    Attributes:
         tensor_name: GGUF's name of a parameter, None where the file leaves it out; UnsupportedError
             for one that is not known.
         pieces: Tensors that a parameter is a piece of; none: it is the tensor that tensor_name says.
@@ -46,14 +65,9 @@ class Recipe:
         transposed: Whether a tensor, by GGUF's name, is stored with columns for rows.
         offset: Added to the values of a tensor, by GGUF's name.
         extra: Further tensors of the file, computed from the configuration.
-        config: The configuration of the part of the model that is converted.
-        variant: The recipe of one model, where a model type has several architectures.
-        notes: What the user should know.
         most_dims: Of a parameter; those of one that is put together of pieces may be three.
     """
 
-    architecture: str
-    metadata: Callable[[ModelFolder], Metadata]
     tensor_name: Callable[[str], str | None]
     is_matrix: Callable[[str], bool]
     shapes: Callable[[ModelFolder], Shapes] = _nothing
@@ -76,7 +90,4 @@ class Recipe:
     transposed: Callable[[str], bool] = lambda name: False
     offset: Callable[[str], float] = lambda name: 0.0
     extra: Callable[[ModelFolder], dict[str, npt.NDArray[np.float32]]] = _nothing
-    config: Callable[[ModelFolder], dict[str, Any]] = lambda folder: folder.config
-    variant: Callable[[ModelFolder], Recipe] | None = None
-    notes: tuple[str, ...] = ()
     most_dims: int = 2

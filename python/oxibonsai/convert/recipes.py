@@ -1,7 +1,8 @@
-"""The recipes of all architectures, each of which has one small file."""
+"""The converters of all model types: of families, and recipes for what no family describes yet."""
 
 from __future__ import annotations
 
+from oxibonsai.architectures import FAMILIES
 from oxibonsai.convert.apertus import APERTUS
 from oxibonsai.convert.arcee import ARCEE
 from oxibonsai.convert.baichuan import BAICHUAN
@@ -20,6 +21,7 @@ from oxibonsai.convert.ernie4_5_moe import ERNIE4_5_MOE
 from oxibonsai.convert.exaone import EXAONE
 from oxibonsai.convert.exaone4 import EXAONE4
 from oxibonsai.convert.falcon import FALCON
+from oxibonsai.convert.families import converter_of
 from oxibonsai.convert.gemma import GEMMA
 from oxibonsai.convert.gemma2 import GEMMA2
 from oxibonsai.convert.gemma3 import GEMMA3
@@ -44,7 +46,6 @@ from oxibonsai.convert.jais2 import JAIS2
 from oxibonsai.convert.jamba import JAMBA
 from oxibonsai.convert.jina_bert import JINA_BERT_V2, JINA_BERT_V3
 from oxibonsai.convert.lfm2 import LFM2, LFM2MOE
-from oxibonsai.convert.llama import LLAMA
 from oxibonsai.convert.llama4 import LLAMA4, LLAMA4_MULTIMODAL
 from oxibonsai.convert.longformer import LONGFORMER
 from oxibonsai.convert.mamba import MAMBA, MAMBA2
@@ -70,15 +71,13 @@ from oxibonsai.convert.phimoe import PHIMOE
 from oxibonsai.convert.plamo import PLAMO
 from oxibonsai.convert.plamo2 import PLAMO2
 from oxibonsai.convert.qwen import QWEN
-from oxibonsai.convert.qwen2 import QWEN2
 from oxibonsai.convert.qwen2moe import QWEN2MOE
-from oxibonsai.convert.qwen3 import QWEN3
 from oxibonsai.convert.qwen3_reranker import QWEN3_RERANKER
 from oxibonsai.convert.qwen3moe import QWEN3MOE
 from oxibonsai.convert.qwen3next import QWEN3NEXT, QWEN35MOE, QWEN35MOE_MULTIMODAL
 from oxibonsai.convert.qwen35 import QWEN35, QWEN35_MULTIMODAL
 from oxibonsai.convert.qwen_vl import QWEN2VL, QWEN3VL, QWEN3VLMOE
-from oxibonsai.convert.recipe import Recipe
+from oxibonsai.convert.recipe import Converter
 from oxibonsai.convert.refact import REFACT
 from oxibonsai.convert.rwkv7 import RWKV7
 from oxibonsai.convert.seed_oss import SEED_OSS
@@ -88,7 +87,9 @@ from oxibonsai.convert.starcoder2 import STARCODER2
 from oxibonsai.convert.t5 import T5, T5_ENCODER
 from oxibonsai.convert.xverse import XVERSE
 
-RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kind makes of it
+# By config.json's model_type, or what model_kind makes of it.
+RECIPES: dict[str, Converter] = {
+    **{name: converter_of(family) for family in FAMILIES for name in family.model_types},
     "apertus": APERTUS,
     "arcee": ARCEE,
     "bert": BERT,
@@ -151,13 +152,11 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "lfm2": LFM2,
     "lfm2_moe": LFM2MOE,
     "jais2": JAIS2,
-    "llama": LLAMA,
     "longformer": LONGFORMER,
     "minicpm": MINICPM,
     "ministral3": MISTRAL3,
     "mamba": MAMBA,
     "mamba2": MAMBA2,
-    "mistral": LLAMA,
     "mpt": MPT,
     "nemotron": NEMOTRON,
     "nemotron_h": NEMOTRON_H,
@@ -167,12 +166,10 @@ RECIPES: dict[str, Recipe] = {  # by config.json's model_type, or what model_kin
     "orion": ORION,
     "phi": PHI2,
     "phi3": PHI3,
-    "qwen2": QWEN2,
     "qwen2_vl": QWEN2VL,
     "qwen2_5_vl": QWEN2VL,
     "qwen3_vl": QWEN3VL,
     "qwen3_vl_moe": QWEN3VLMOE,
-    "qwen3": QWEN3,
     "qwen3_reranker": QWEN3_RERANKER,
     "qwen3_5": QWEN35_MULTIMODAL,
     "qwen3_5_moe": QWEN35MOE_MULTIMODAL,

@@ -9,7 +9,7 @@ from pathlib import Path
 from oxibonsai import _core
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.plan import Planned, plan
-from oxibonsai.convert.recipe import Metadata, Recipe
+from oxibonsai.convert.recipe import Converter, Metadata
 from oxibonsai.convert.target import Target
 from oxibonsai.errors import RequestError
 from oxibonsai.files.progress import Progress, counted
@@ -26,7 +26,7 @@ def refuse_same(source: Path, out: Path) -> None:
 
 def write_model(
     source: ModelFolder,
-    recipe: Recipe,
+    recipe: Converter,
     out: Path,
     *,
     kind: str = "model",
@@ -40,7 +40,7 @@ def write_model(
 
     Args:
         source: The folder; its configuration becomes that of the part which is written.
-        recipe: Of that part.
+        recipe: What converts that part.
         out: The file.
         kind: ``general.type``.
         dtype: Of matrices.

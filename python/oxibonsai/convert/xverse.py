@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oxibonsai.convert import decoder, llama
+from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.rope import read_rope, rope_keys
@@ -27,5 +27,5 @@ XVERSE = Recipe(
     decoder.namer("XVERSE", decoder.LAYER),
     decoder.is_matrix,
     shapes=lambda folder: decoder.shapes(folder, decoder.LAYER.values()),
-    row_order=llama.row_order,
+    row_order=decoder.row_order,
 )

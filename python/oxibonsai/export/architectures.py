@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from oxibonsai.architectures import FAMILIES
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.export.encoders import ENCODERS, encoder_as
 from oxibonsai.export.gemmas import GEMMAS
@@ -26,6 +27,7 @@ from oxibonsai.export.saved import (
     biased,
     layer_types,
     mosaic_sizes,
+    saved_family,
     windows,
 )
 from oxibonsai.export.states import STATES
@@ -183,15 +185,11 @@ XIELU: dict[str, tuple[int, ...]] = {"alpha_n": (1,), "alpha_p": (1,), "beta": (
 _UNBIASED = {"hidden_act": "silu", "attention_bias": False}
 # By GGUF's name of the architecture, or of the one with the same layers.
 SAVED: dict[str, Saved] = {
+    **{family.name: saved_family(family) for family in FAMILIES},
     **MIXTURES,
     **STATES,
     **GEMMAS,
     **ENCODERS,
-    "llama": Saved("llama", "Llama", _llama),
-    "qwen2": Saved(
-        "qwen2", "Qwen2", lambda m, c: {"hidden_act": "silu", "use_sliding_window": False}
-    ),
-    "qwen3": Saved("qwen3", "Qwen3", _plain()),
     "gemma": Saved(
         "gemma", "Gemma", lambda m, c: {**_UNBIASED, "hidden_act": "gelu_pytorch_tanh"}
     ),

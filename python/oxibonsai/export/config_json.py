@@ -12,6 +12,7 @@ from oxibonsai.export.inverse import Inverse
 from oxibonsai.export.numbers import short, shortened
 from oxibonsai.export.rope import rope_fields
 from oxibonsai.models import read_config
+from oxibonsai.models.keys import Keys
 from oxibonsai.tokenizer import Tokenizer
 
 _SAMPLING = {
@@ -44,6 +45,10 @@ def inverse_of(checkpoint: Checkpoint, dtype: str) -> Inverse:
             f"{checkpoint.path}: this model of architecture {c.architecture} can be saved as gguf only"
         )
     saved = scoring(SAVED[kind]) if c.classifier is not None else SAVED[kind]
+    if saved.family is not None:
+        own = saved.family.write_config_json(saved.family.read_gguf(Keys(checkpoint)))
+        told = {**own, "torch_dtype": dtype, **_special_or_none(checkpoint)}
+        return Inverse(checkpoint, shortened(told), saved)
     found: dict[str, Any] = {
         "architectures": [f"{saved.kind}{saved.task}"],
         "model_type": saved.model_type,
@@ -56,9 +61,7 @@ def inverse_of(checkpoint: Checkpoint, dtype: str) -> Inverse:
         "max_position_embeddings": c.max_position_embeddings,
         "tie_word_embeddings": not checkpoint.has("output.weight"),
         "torch_dtype": dtype,
-        # Of a file without a vocabulary too, because transformers has defaults of its own.
-        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
-        **_special(checkpoint),
+        **_special_or_none(checkpoint),
         **(
             {}
             if saved.rope == "none"
@@ -73,6 +76,12 @@ def inverse_of(checkpoint: Checkpoint, dtype: str) -> Inverse:
     if saved.epsilon:
         found[saved.epsilon] = c.rms_norm_eps or c.layer_norm_eps
     return Inverse(checkpoint, shortened(found), saved)  # refuses one of another model
+
+
+def _special_or_none(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the special tokens of a file, null without a vocabulary: transformers has defaults."""
+    none = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    return {**none, **_special(checkpoint)}
 
 
 def _special(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -6,7 +6,7 @@ configuration that leaves something out is never written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from oxibonsai import _core
+from oxibonsai.architectures.schema.tensors import Lazy
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.decoder import ExactNamer, Namer
 from oxibonsai.convert.encoder import EncoderNamer
+from oxibonsai.convert.families import FamilyConverter
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.parameters import Parameter
-from oxibonsai.convert.recipe import Recipe
+from oxibonsai.convert.recipe import Converter, Recipe
 from oxibonsai.convert.recipes import RECIPES
 from oxibonsai.convert.t5 import T5Namer
 from oxibonsai.errors import FormatError, UnsupportedError
@@ -97,18 +99,29 @@ class Inverse:
         self._checkpoint = checkpoint
         self._tensors = {t.name: t for t in checkpoint.file.tensors}
         self._saved = saved
-        recipe = RECIPES[saved.recipe_name]
+        converter = RECIPES[saved.recipe_name]
         folder = _Stated(checkpoint.path, dict(config))
-        folder.config = recipe.config(folder)
-        if recipe.variant is not None:
-            recipe = recipe.variant(folder)
-        self._recipe, self._folder = recipe, folder
+        folder.config = converter.config(folder)
+        if converter.variant is not None:
+            converter = converter.variant(folder)
+        self._folder = folder
+        self._joined: list[Joined] = []
         try:
-            self._joined = joined_parameters(checkpoint, recipe, folder, saved.joined)
-            self._in_joined = {piece.tensor for joined in self._joined for piece in joined.pieces}
-            self._alone = [*self._whole_tensors(), *self._keys()]
-            folder.parameters = {e.name: _Held(e) for e in self._alone}
-            lost = self._lost_constants(recipe, folder) or self._lost_tensors(recipe, folder)
+            if isinstance(converter, FamilyConverter):
+                lost = self._lost_constants(converter, folder)
+                if not lost:
+                    self._alone = list(self._of_family(converter))
+            else:
+                assert isinstance(converter, Recipe)  # there are two kinds of converters
+                self._recipe = converter
+                self._joined = joined_parameters(checkpoint, converter, folder, saved.joined)
+                self._in_joined = {
+                    piece.tensor for joined in self._joined for piece in joined.pieces
+                }
+                self._alone = [*self._whole_tensors(), *self._keys()]
+                folder.parameters = {e.name: _Held(e) for e in self._alone}
+                lost = self._lost_constants(converter, folder)
+                lost = lost or self._lost_tensors(converter, folder)
         except (FormatError, UnsupportedError) as e:
             raise UnsupportedError(f"{checkpoint.path} can be saved as gguf only: {e}") from e
         if lost:
@@ -127,7 +140,7 @@ class Inverse:
         """Whether the model continues texts."""
         return self._saved.task in ("ForCausalLM", "ForConditionalGeneration")
 
-    def _lost_constants(self, recipe: Recipe, folder: ModelFolder) -> str:
+    def _lost_constants(self, recipe: Converter, folder: ModelFolder) -> str:
         """Fields in which the model of the configuration differs; empty: none."""
         stated = {
             key: _as_read(value, kind) for key, (value, kind) in recipe.metadata(folder).items()
@@ -143,6 +156,34 @@ class Inverse:
             found = replace(found, pooling=wanted.pooling)
         names = [f.name for f in fields(ModelConfig) if f.compare]
         return ", ".join(n for n in names if getattr(found, n) != getattr(wanted, n))
+
+    def _of_family(self, converter: FamilyConverter) -> Iterator[Exported]:
+        """Yield the parameters that the tensors of a family's file are, in the file's order.
+
+        Raises:
+            FormatError: The file lacks a tensor that the configuration asks for.
+            UnsupportedError: It has one that the configuration has no place for.
+        """
+        checkpoint = self._checkpoint
+        _, table = converter.table(self._folder)
+        for name, values in table.from_config.items():
+            held = checkpoint.vector(name)
+            if held.shape != values.shape or not np.allclose(held, values, 1e-5, 0.0):
+                raise UnsupportedError(f"{name} holds other values than the configuration says")
+        for entry in table.of_tensors(self._tensors):
+            tensors = [self._tensors[name] for name in entry.tensors]
+            made = entry.backwards([self._lazy(tensor) for tensor in tensors])
+            for name, lazy in zip(entry.parameters, made, strict=True):
+                yield Exported(name, lazy.shape, lazy.read)
+
+    def _lazy(self, tensor: _core.TensorInfo) -> Lazy:
+        shape, file = tuple(tensor.shape), self._checkpoint.file
+
+        def read() -> Floats:
+            held = file.tensor_bytes(tensor.name)
+            return _core.decode(tensor.quant_type, held).reshape(shape)
+
+        return Lazy(shape, read)
 
     def _lost_tensors(self, recipe: Recipe, folder: ModelFolder) -> str:
         """A tensor that the configuration asks for and the file lacks, or the other way round."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from oxibonsai.architectures.rotary import scaling_fields
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert.rope import llama3_factors
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.export.numbers import rounded, short
 from oxibonsai.graph import RopeConfig
@@ -34,26 +32,17 @@ def rope_fields(checkpoint: Checkpoint, c: ModelConfig, *, by_kind: bool) -> dic
 
 
 def rope_scaling(checkpoint: Checkpoint, rope: RopeConfig) -> dict[str, Any] | None:
-    """What stretches the positions, under Hugging Face's names; None: nothing.
+    """Return what stretches the positions, under Hugging Face's names; None: nothing does.
 
     Raises:
         UnsupportedError: No field has a place for it.
     """
     if checkpoint.has(_LONG):
         return _longrope(checkpoint)
-    usual = (rope.beta_fast, rope.beta_slow, rope.attention_factor) == (32.0, 1.0, 1.0)
-    if not usual or (rope.frequency_factors and rope.scaling != "none"):
-        raise UnsupportedError(f"{checkpoint.path}: its rope scaling can be saved as gguf only")
-    if rope.frequency_factors:
-        return _llama3(checkpoint, rope)
-    if rope.scaling == "none":
-        return None
-    found: dict[str, Any] = {"rope_type": rope.scaling, "factor": short(rope.factor)}
-    if rope.scaling == "yarn":
-        found["original_max_position_embeddings"] = rope.original_context
-        if not rope.ramp_of_pairs:
-            found |= {"truncate": False, "beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow}
-    return found
+    try:
+        return scaling_fields(rope)
+    except UnsupportedError as e:
+        raise UnsupportedError(f"{checkpoint.path}: {e}") from e
 
 
 def _longrope(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -71,28 +60,6 @@ def original_context(checkpoint: Checkpoint) -> int:
     file = checkpoint.file
     a = file.get("general.architecture")
     return int(file.get(f"{a}.rope.scaling.original_context_length") or 0)
-
-
-def _llama3(checkpoint: Checkpoint, rope: RopeConfig) -> dict[str, Any]:
-    """The constants that a table of factors was made from: GGUF has the table alone."""
-    stored = np.array(rope.frequency_factors, dtype=np.float32)
-    numbers: dict[str, float] = {
-        "factor": float(round(stored.max())),
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-    }
-    for power in range(4, 24):
-        trial = {
-            **numbers,
-            "original_max_position_embeddings": 2**power,
-            "rope_theta": rope.theta,
-        }
-        if np.allclose(llama3_factors(trial, rope.rotary_dim), stored, rtol=1e-5, atol=0.0):
-            del trial["rope_theta"]
-            return {"rope_type": "llama3", **trial}
-    raise UnsupportedError(
-        f"{checkpoint.path}: rope_freqs.weight is not what Llama 3's constants give; save it as gguf"
-    )
 
 
 def yarn_rope(checkpoint: Checkpoint, c: ModelConfig, scores: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from oxibonsai.architectures.schema.family import Family
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.export.joined import JoinedShapes
 from oxibonsai.export.safetensors_writer import Floats
@@ -33,6 +34,7 @@ class Saved:
         recipe: Its name in ``convert``, where that is not the model type.
         prefix: What the names of a classifier's parameters begin with, but for those of its head.
         numbers: Parameters that a file has among its keys, by Hugging Face's names.
+        family: Says all of this, where it is described; None: the fields above do.
     """
 
     model_type: str
@@ -46,6 +48,7 @@ class Saved:
     recipe: str = ""
     prefix: str = ""
     numbers: Callable[[Checkpoint], Mapping[str, Floats]] = lambda checkpoint: {}
+    family: Family[Any] | None = None
 
     @property
     def recipe_name(self) -> str:
@@ -56,6 +59,11 @@ class Saved:
     def makes_vectors(self) -> bool:
         """Whether what follows the hidden states is a folder of sentence-transformers'."""
         return self.task in ("Model", "EncoderModel")
+
+
+def saved_family(family: Family[Any]) -> Saved:
+    """Return a family's entry in the table of what can be saved."""
+    return Saved(family.model_types[0], family.kind, lambda checkpoint, c: {}, family=family)
 
 
 def biased(checkpoint: Checkpoint, *parts: str) -> bool:

@@ -14,14 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.architectures import qwen3
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import Device
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress, counted
 from oxibonsai.graph import Builder, RopeConfig, Value, Vector
 from oxibonsai.images.parameters import Parameters, Tensors
-from oxibonsai.models import qwen3, read_config
+from oxibonsai.models import read_config
 from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.families import hidden_states
 from oxibonsai.models.layer_states import NamedVectors
 from oxibonsai.models.weights import Weights
 
@@ -90,7 +92,7 @@ class TextEncoder:
         self._tokenizer = tokenizer
         named = NamedVectors(cast(Weights, weights))
         builder = _PromptBuilder(named)
-        last = qwen3.hidden_states(builder, self.config, cast(Weights, named))
+        last = hidden_states(qwen3.FAMILY, builder, self.config, cast(Weights, named))
         states = [*builder.layer_inputs, last]
         for i, layer in enumerate(layers):
             builder.output(f"hidden.{i}", states[layer])
@@ -258,6 +260,17 @@ class _Renamed:
     def vector(self, name: str, size: int) -> Vector:
         """As of :class:`Weights`."""
         return self._parameters.array(self._name(name.removesuffix(".weight")) + ".weight", size)
+
+    def has(self, name: str) -> bool:
+        """As of :class:`Weights`."""
+        stem, _, kind = name.rpartition(".")
+        known = stem.rpartition(".")[2] in _NAMES
+        return known and self._parameters.has(f"{self._name(stem)}.{kind}")
+
+    def bias(self, name: str, size: int) -> Vector | None:
+        """As of :class:`Weights`."""
+        full = f"{name}.bias"
+        return self._parameters.array(f"{self._name(name)}.bias", size) if self.has(full) else None
 
     def embedding(self, config: ModelConfig) -> _core.Weight:
         """As of :class:`Weights`."""

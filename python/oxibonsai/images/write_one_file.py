@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.architectures import qwen3
+from oxibonsai.architectures.schema.sources import ConfigJson
+from oxibonsai.architectures.schema.tensors import TensorTable
 from oxibonsai.convert.exact_blocks import EXACT_TYPES
-from oxibonsai.convert.recipe import Recipe
-from oxibonsai.convert.recipes import RECIPES
 from oxibonsai.convert.stored_types import encode_measured
 from oxibonsai.convert.target import check_dtype
 from oxibonsai.errors import FormatError, RequestError
@@ -146,15 +147,18 @@ def _of_text_encoder(files: ModelFiles) -> list[_Planned]:
         tensors = GgufTensors(text.checkpoint, "", complete_names=False)
         network, names = Network({}, tensors), {n: n for n in tensors.names}
     else:
-        network, recipe = text.network, RECIPES["qwen3"]
-        names = {n: _gguf_name(recipe, n) for n in network.tensors.names}
+        network = text.network
+        where = network.tensors.path
+        config = qwen3.FAMILY.read_config_json(ConfigJson(network.config, Path(where)))
+        table = qwen3.FAMILY.table(config, str(where))
+        names = {n: _gguf_name(table, n) for n in network.tensors.names}
     kept = {w: n for n, w in names.items() if w is not None and _is_run(w, last)}
     return [_planned(network, kept[written], written) for written in sorted(kept)]
 
 
-def _gguf_name(recipe: Recipe, name: str) -> str | None:
-    full = name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
-    return recipe.tensor_name(full)
+def _gguf_name(table: TensorTable, name: str) -> str | None:
+    entry = table.entry_of(name if name.startswith(("model.", "lm_head.")) else f"model.{name}")
+    return None if entry is None else entry.tensors[0]
 
 
 def _is_run(name: str, layers: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oxibonsai import _core
+from oxibonsai.architectures import FAMILIES
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import Device, DevicePlan
 from oxibonsai.errors import UnsupportedError
@@ -51,13 +52,13 @@ from oxibonsai.models import (
     jais2,
     jamba,
     lfm2,
-    llama,
     llama4,
     mamba,
     mamba2,
     minicpm3,
     minimax_m2,
     mistral3,
+    mixtral,
     modern_bert,
     mpt,
     nemotron,
@@ -75,7 +76,6 @@ from oxibonsai.models import (
     qwen,
     qwen2moe,
     qwen2vl,
-    qwen3,
     qwen3moe,
     qwen3next,
     qwen3vl,
@@ -90,6 +90,7 @@ from oxibonsai.models import (
 )
 from oxibonsai.models.architecture import Architecture, check_constants
 from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.families import architecture_of_family
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.model import Model
 from oxibonsai.models.observation import Observation
@@ -98,10 +99,10 @@ from oxibonsai.models.parity import Parity, check_parity
 from oxibonsai.models.pooled import TOKEN_TYPES
 from oxibonsai.models.weights import Weights
 
+_FAMILIES = {family.name: architecture_of_family(family) for family in FAMILIES}
 ARCHITECTURES: dict[str, Architecture] = {
-    "llama": llama.LLAMA,
-    "qwen2": llama.QWEN2,
-    "qwen3": qwen3.ARCHITECTURE,
+    **_FAMILIES,
+    "llama": mixtral.ARCHITECTURE,
     "qwen35": qwen35.ARCHITECTURE,
     "qwen2vl": qwen2vl.ARCHITECTURE,
     "qwen3vl": qwen3vl.QWEN3VL,
@@ -161,9 +162,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mpt": mpt.ARCHITECTURE,
     "apertus": apertus.ARCHITECTURE,
     "mistral3": mistral3.ARCHITECTURE,
-    "internlm2": llama.LLAMA,
-    "xverse": llama.LLAMA,
-    "exaone": llama.QWEN2,
+    "internlm2": _FAMILIES["llama"],
+    "xverse": _FAMILIES["llama"],
+    "exaone": _FAMILIES["qwen2"],
     "minicpm": granite.MINICPM,
     "orion": orion.ARCHITECTURE,
     "baichuan": baichuan.ARCHITECTURE,

@@ -6,8 +6,8 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 
+from oxibonsai.architectures.layers import blocks
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models import blocks
 from oxibonsai.models.architecture import Architecture, dimensions, norm
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys

@@ -6,34 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from oxibonsai.architectures.layers.blocks import final_norm as final_norm
+from oxibonsai.architectures.layers.blocks import logits as logits
+from oxibonsai.architectures.layers.blocks import norm as norm
 from oxibonsai.graph import Builder, Value
 from oxibonsai.models.config import FULL_ATTENTION, ModelConfig
 from oxibonsai.models.hadamard import read_fold
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
-
-
-def norm(g: Builder, c: ModelConfig, w: Weights, x: Value, name: str) -> Value:
-    """The norm ``name`` over x, of the model's kind; a LayerNorm may have a bias."""
-    weight = w.vector(f"{name}.weight", x.cols)
-    if c.layer_norm_eps > 0.0:
-        return g.layer_norm(x, weight, w.bias(name, x.cols), c.layer_norm_eps)
-    return g.rms_norm(x, weight, c.rms_norm_eps)
-
-
-def final_norm(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
-    """The norm before the output matrix."""
-    return norm(g, c, w, h, "output_norm")
-
-
-def logits(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
-    """Logits of normalised hidden states: [outputs, vocabulary]."""
-    (x,) = g.linear(h, w.head(c), bias=[w.bias("output", c.vocab_size)])
-    if c.logit_scale != 1.0:
-        x = g.scale(x, c.logit_scale)
-    if c.final_logit_softcapping > 0.0:
-        x = g.softcap(x, c.final_logit_softcapping)
-    return x
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from oxibonsai.graph import Builder, RopeConfig, Value
-from oxibonsai.models import experts
-from oxibonsai.models.architecture import Architecture, dimensions
-from oxibonsai.models.blocks import (
+from oxibonsai.architectures.layers.blocks import (
     attention_output,
     gated_mlp,
     local_attention,
     plain_mlp,
     query_key_value,
 )
+from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.models import experts
+from oxibonsai.models.architecture import Architecture, dimensions
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.experts import read_experts
 from oxibonsai.models.keys import Keys

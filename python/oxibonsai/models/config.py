@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from oxibonsai.graph import HadamardFold, RopeConfig
 
@@ -244,6 +245,7 @@ class ModelConfig:
         inner_norm_eps: Of norms without weights within a layer of type ``"mamba"``; 0: there are none.
         conv_kernel: Taps of the layers of type ``"conv"``.
         hadamard: How weights are folded; None: they are not.
+        of_family: The family's own config; None: the architecture is not described as a family yet.
     """
 
     architecture: str
@@ -304,6 +306,7 @@ class ModelConfig:
     inner_norm_eps: float = 0.0
     conv_kernel: int = 0
     hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
+    of_family: Any = field(default=None, repr=False, compare=False)
 
     @property
     def generates(self) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from oxibonsai.architectures.layers import blocks
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models import blocks, mamba2
+from oxibonsai.models import mamba2
 from oxibonsai.models.architecture import Architecture, dimensions, norm
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys

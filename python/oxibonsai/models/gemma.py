@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from oxibonsai.architectures.layers import blocks
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models import blocks
 from oxibonsai.models.architecture import Architecture, dimensions, norm
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from oxibonsai.architectures.layers.blocks import local_attention
 from oxibonsai.graph import Builder, Value
 from oxibonsai.models import gemma3
 from oxibonsai.models.architecture import Architecture
-from oxibonsai.models.blocks import local_attention
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.pooled import read_projections

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from oxibonsai.architectures.layers import blocks
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models import blocks, experts, mamba
+from oxibonsai.models import experts, mamba
 from oxibonsai.models.architecture import Architecture, hybrid_dimensions, norm
 from oxibonsai.models.config import MAMBA, ModelConfig
 from oxibonsai.models.keys import Keys

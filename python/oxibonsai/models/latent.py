@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from decimal import Decimal, localcontext
 
+from oxibonsai.architectures.layers import blocks
 from oxibonsai.graph import Builder, RopeConfig, Value
-from oxibonsai.models import blocks
 from oxibonsai.models.config import LatentConfig, ModelConfig
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights

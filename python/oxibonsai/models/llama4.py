@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from oxibonsai.architectures.layers import blocks
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models import blocks, experts
+from oxibonsai.models import experts
 from oxibonsai.models.architecture import Architecture, dimensions, norm
 from oxibonsai.models.config import ExpertsConfig, ModelConfig
 from oxibonsai.models.keys import Keys

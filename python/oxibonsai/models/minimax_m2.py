@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from oxibonsai.architectures.layers import blocks
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models import blocks, experts
+from oxibonsai.models import experts
 from oxibonsai.models.architecture import Architecture, dimensions, norm
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys

@@ -6,9 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from oxibonsai.architectures.layers.blocks import (
+    attention_output,
+    gated_mlp,
+    local_attention,
+    query_key_value,
+)
 from oxibonsai.graph import Builder, Value
 from oxibonsai.models.architecture import Architecture, dimensions, norm
-from oxibonsai.models.blocks import attention_output, gated_mlp, local_attention, query_key_value
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.pooled import read_classifier

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from oxibonsai.architectures.layers import blocks
 from oxibonsai.graph import Builder, Value
-from oxibonsai.models import blocks, experts, mamba2
+from oxibonsai.models import experts, mamba2
 from oxibonsai.models.architecture import Architecture, dimensions, norm
 from oxibonsai.models.config import FEED_FORWARD, FULL_ATTENTION, MAMBA, ModelConfig
 from oxibonsai.models.keys import Keys

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
-from oxibonsai.models import qwen3, qwen3moe
+from oxibonsai.architectures import qwen3
+from oxibonsai.graph import Builder, Value
+from oxibonsai.models import families, qwen3moe
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.keys import Keys
+from oxibonsai.models.weights import Weights
 
 
 def read_config(read_text: Callable[[Keys], ModelConfig], keys: Keys) -> ModelConfig:
@@ -29,5 +33,18 @@ def read_config(read_text: Callable[[Keys], ModelConfig], keys: Keys) -> ModelCo
     return replace(config, deepstack_layers=layers, rope=rope)
 
 
-QWEN3VL = Architecture(partial(read_config, qwen3.read_config), qwen3.hidden_states)
+def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Return the hidden states of a dense model after the last layer: [tokens, hidden]."""
+    shared = cast(qwen3.Config, c)  # the pass reads what both call alike
+    h = qwen3.FAMILY.embed(g, shared, w)
+    for i in range(c.num_hidden_layers):
+        h = qwen3.layer(g, shared, w, i, h)
+        if i < c.deepstack_layers:
+            h = g.images(h, 1 + i, added=True)
+    return h
+
+
+QWEN3VL = Architecture(
+    partial(read_config, partial(families.read_config, qwen3.FAMILY)), hidden_states
+)
 QWEN3VLMOE = Architecture(partial(read_config, qwen3moe.read_config), qwen3moe.hidden_states)

@@ -8,6 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from oxibonsai import _core
+from oxibonsai.architectures.layers.sizes import Layered
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.graph import Vector
@@ -148,11 +149,11 @@ class Weights:
         full = f"{name}.bias"
         return self.vector(full, size) if self.checkpoint.has(full) else None
 
-    def embedding(self, config: ModelConfig) -> _core.Weight:
+    def embedding(self, config: Layered) -> _core.Weight:
         """The token embedding, [vocabulary, hidden]."""
         return self.matrix("token_embd", config.vocab_size, config.hidden_size)
 
-    def head(self, config: ModelConfig) -> _core.Weight:
+    def head(self, config: Layered) -> _core.Weight:
         """The output matrix; the embedding where the model ties them."""
         if not self.checkpoint.has("output.weight"):
             return self.embedding(config)

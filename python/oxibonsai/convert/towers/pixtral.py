@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai.convert.decoder import paired_rows
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.llama import paired_rows
 from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.towers import tower as t

@@ -10,15 +10,46 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 
+from oxibonsai.architectures.layers.sizes import (
+    Attending,
+    Blocked,
+    FeedForward,
+    Layered,
+    Normed,
+    Rotating,
+    Scored,
+    Weights,
+)
 from oxibonsai.graph import Builder, Value, Vector
-from oxibonsai.models.config import ModelConfig
-from oxibonsai.models.weights import Weights
+
+
+def norm(g: Builder, c: Normed, w: Weights, x: Value, name: str) -> Value:
+    """Return the norm ``name`` over x, of the model's kind; a LayerNorm may have a bias."""
+    weight = w.vector(f"{name}.weight", x.cols)
+    if c.layer_norm_eps > 0.0:
+        return g.layer_norm(x, weight, w.bias(name, x.cols), c.layer_norm_eps)
+    return g.rms_norm(x, weight, c.rms_norm_eps)
+
+
+def final_norm(g: Builder, c: Normed, w: Weights, h: Value) -> Value:
+    """Return the norm before the output matrix."""
+    return norm(g, c, w, h, "output_norm")
+
+
+def logits(g: Builder, c: Scored, w: Weights, h: Value) -> Value:
+    """Return the logits of normalised hidden states: [outputs, vocabulary]."""
+    (x,) = g.linear(h, w.head(c), bias=[w.bias("output", c.vocab_size)])
+    if c.logit_scale != 1.0:
+        x = g.scale(x, c.logit_scale)
+    if c.final_logit_softcapping > 0.0:
+        x = g.softcap(x, c.final_logit_softcapping)
+    return x
 
 
 def query_key_value(
-    g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int
+    g: Builder, c: Attending, w: Weights, x: Value, layer: int
 ) -> tuple[Value, Value, Value]:
-    """Projections of x, from one tensor (``attn_qkv``) or three, within ``clamp_kqv``."""
+    """Return projections of x, from one tensor (``attn_qkv``) or three, within ``clamp_kqv``."""
     kv = c.num_key_value_heads * c.head_dim
     rows = (c.num_attention_heads * c.head_dim, kv, kv)
     b = f"blk.{layer}.attn"
@@ -36,9 +67,9 @@ def query_key_value(
 
 
 def attention(
-    g: Builder, c: ModelConfig, q: Value, k: Value, v: Value, layer: int, *, window: int = 0
+    g: Builder, c: Attending, q: Value, k: Value, v: Value, layer: int, *, window: int = 0
 ) -> Value:
-    """Causal attention with the model's scale and caps."""
+    """Return causal attention with the model's scale and caps."""
     return g.attention(
         q,
         k,
@@ -52,10 +83,19 @@ def attention(
     )
 
 
-def local_attention(
-    g: Builder, c: ModelConfig, q: Value, k: Value, v: Value, *, window: int = 0
+def rotated_attention(
+    g: Builder, c: Rotating, w: Weights, x: Value, layer: int, *, window: int = 0
 ) -> Value:
-    """Attention of an encoder, whose tokens see both sides; ``window`` keys on each, 0: all.
+    """Return causal attention over x, whose queries and keys are rotated."""
+    q, k, v = query_key_value(g, c, w, x, layer)
+    q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
+    return attention(g, c, q, k, v, layer, window=window)
+
+
+def local_attention(
+    g: Builder, c: Blocked, q: Value, k: Value, v: Value, *, window: int = 0
+) -> Value:
+    """Return the attention of an encoder, whose tokens see both sides; ``window`` keys on each, 0: all.
 
     Where the model has blocks, a token sees those of its pattern.
     """
@@ -72,8 +112,8 @@ def local_attention(
     )
 
 
-def _slopes(c: ModelConfig) -> Vector:
-    """Of the heads' linear biases (arXiv 2108.12409): powers of two, exact decimals rounded once.
+def _slopes(c: Attending) -> Vector:
+    """Return the slopes of linear biases (arXiv 2108.12409): powers of two, rounded once.
 
     Heads past the largest power of two take every second slope of twice as many heads.
     """
@@ -88,9 +128,9 @@ def _slopes(c: ModelConfig) -> Vector:
 
 
 def attention_output(
-    g: Builder, c: ModelConfig, w: Weights, a: Value, layer: int, *, add: Value | None = None
+    g: Builder, c: Layered, w: Weights, a: Value, layer: int, *, add: Value | None = None
 ) -> Value:
-    """The projection after attention, plus ``add``."""
+    """Return the projection after attention, plus ``add``."""
     name = f"blk.{layer}.attn_output"
     weight = w.matrix(name, c.hidden_size, a.cols)
     (out,) = g.linear(a, weight, bias=[w.bias(name, c.hidden_size)], add=add)
@@ -99,7 +139,7 @@ def attention_output(
 
 def gated_mlp(
     g: Builder,
-    c: ModelConfig,
+    c: FeedForward,
     w: Weights,
     x: Value,
     layer: int,
@@ -107,7 +147,7 @@ def gated_mlp(
     *,
     add: Value | None = None,
 ) -> Value:
-    """down(unit(gate(x), up(x))) + add; gate and up may be one tensor, gate first."""
+    """Return down(unit(gate(x), up(x))) + add; gate and up may be one tensor, gate first."""
     ff, hidden, b = c.intermediate_size, c.hidden_size, f"blk.{layer}.ffn"
     if w.has(f"{b}_gate.weight"):
         weights = [w.matrix(f"{b}_gate", ff, hidden), w.matrix(f"{b}_up", ff, hidden)]
@@ -121,7 +161,7 @@ def gated_mlp(
 
 def plain_mlp(
     g: Builder,
-    c: ModelConfig,
+    c: FeedForward,
     w: Weights,
     x: Value,
     layer: int,
@@ -129,14 +169,14 @@ def plain_mlp(
     *,
     add: Value | None = None,
 ) -> Value:
-    """down(activation(up(x))) + add."""
+    """Return down(activation(up(x))) + add."""
     name = f"blk.{layer}.ffn_up"
     weight = w.matrix(name, c.intermediate_size, c.hidden_size)
     (x,) = g.linear(x, weight, bias=[w.bias(name, c.intermediate_size)])
     return _down(g, c, w, activation(x), layer, add)
 
 
-def _down(g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int, add: Value | None) -> Value:
+def _down(g: Builder, c: FeedForward, w: Weights, x: Value, layer: int, add: Value | None) -> Value:
     name = f"blk.{layer}.ffn_down"
     weight = w.matrix(name, c.hidden_size, c.intermediate_size)
     (out,) = g.linear(x, weight, bias=[w.bias(name, c.hidden_size)], add=add)

@@ -1,0 +1,271 @@
+"""What most decoders share: their fields, the names of their tensors, the usual layer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oxibonsai.architectures.layers import blocks
+from oxibonsai.architectures.layers.blocks import norm as apply_norm
+from oxibonsai.architectures.layers.sizes import Attending, Weights
+from oxibonsai.architectures.schema.fields import (
+    COUNT,
+    EPSILON,
+    POSITIVE_EPSILON,
+    GgufKeys,
+    Kind,
+    Known,
+    Stated,
+    constant,
+    count,
+    field,
+    real,
+    told_by_tensors,
+)
+from oxibonsai.architectures.schema.operations import Operation, PermuteGrid
+from oxibonsai.architectures.schema.sources import ConfigJson, Keys
+from oxibonsai.architectures.schema.tensors import FromConfig, Tensor, bias, norm, weight
+from oxibonsai.graph import Builder, RopeConfig, Value
+
+_MOST_LAYERS = 9999
+# Each layer has tensors, and the token table has the vocabulary's rows, so that no key can claim more.
+_LAYERS = Kind(
+    "u32",
+    lambda config, value, name: config.count(value, name, _MOST_LAYERS),
+    lambda keys, key, default: keys.layers(),
+)
+_VOCABULARY = Kind(
+    "u32", ConfigJson.count, lambda keys, key, default: keys.tensor_shape("token_embd.weight")[0]
+)
+
+
+def layer_count(*names: str, **more: Any) -> Any:
+    """Return the field of the number of layers."""
+    return field(Stated(_LAYERS, names, "block_count", **more))
+
+
+def key_value_heads(*names: str, **more: Any) -> Any:
+    """Return the field of the heads of keys and values: as many as there are heads where nothing says."""
+    heads = "num_attention_heads"
+    return field(
+        Stated(
+            COUNT,
+            names,
+            "attention.head_count_kv",
+            default=lambda known: known[heads],
+            key_default=lambda known: known[heads],
+            **more,
+        )
+    )
+
+
+@dataclass(frozen=True)
+class HeadDim:
+    """The columns of a head: stated, or the hidden size shared out among the heads.
+
+    Attributes:
+        written: Whether ``config.json`` gets it.
+    """
+
+    written: bool = True
+
+    def read_config_json(self, config: ConfigJson, known: Known) -> int:
+        """Return the value that ``config.json`` says."""
+        hidden, heads = known["hidden_size"], known["num_attention_heads"]
+        if (stated := config.get("head_dim")) is not None:
+            width = config.count(stated, "head_dim")
+        elif hidden % heads != 0:
+            raise config.fail(f"hidden_size {hidden} is no multiple of {heads} heads")
+        else:
+            width = int(hidden // heads)
+        if problem := _shared_heads_problem(known):
+            raise config.fail(problem)
+        return width
+
+    def write_config_json(self, value: int, c: Any) -> dict[str, Any]:
+        """Return the field of ``config.json``, if it is written."""
+        return {"head_dim": value} if self.written else {}
+
+    def read_gguf(self, keys: Keys, known: Known) -> int:
+        """Return the value that a file says of keys and of values."""
+        hidden, heads = known["hidden_size"], known["num_attention_heads"]
+        width = keys.integer(
+            "attention.key_length", hidden // heads if hidden % heads == 0 else None
+        )
+        if keys.integer("attention.value_length", width) != width:
+            raise keys.unsupported("keys and values of different lengths are not supported")
+        if problem := _shared_heads_problem(known):
+            raise keys.fail(problem)
+        return width
+
+    def write_gguf(self, value: int, c: Any) -> GgufKeys:
+        """Return the keys of both lengths."""
+        lengths = ("attention.key_length", "attention.value_length")
+        return dict.fromkeys(lengths, (value, "u32"))
+
+
+def _shared_heads_problem(known: Known) -> str:
+    """Return what is wrong with the numbers of heads; empty: nothing is."""
+    heads, shared = known["num_attention_heads"], known["num_key_value_heads"]
+    if heads % shared == 0:
+        return ""
+    return f"{heads} attention heads are no multiple of {shared} key-value heads"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The sizes that all decoders have, in the order of a file's keys."""
+
+    num_hidden_layers: int = layer_count("num_hidden_layers")
+    max_position_embeddings: int = count("max_position_embeddings", "context_length")
+    hidden_size: int = count("hidden_size", "embedding_length")
+    intermediate_size: int = count("intermediate_size", "feed_forward_length")
+    num_attention_heads: int = count("num_attention_heads", "attention.head_count")
+    num_key_value_heads: int = key_value_heads("num_key_value_heads")
+    head_dim: int = field(HeadDim())
+    vocab_size: int = field(Stated(_VOCABULARY, ("vocab_size",), "vocab_size"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RmsNormed(Sizes):
+    """Sizes of a model whose norms are RMSNorms."""
+
+    rms_norm_eps: float = real(
+        "rms_norm_eps", "attention.layer_norm_rms_epsilon", EPSILON, default=1e-6
+    )
+    layer_norm_eps: float = constant(0.0)
+
+
+def layer_norm_epsilon(name: str) -> Any:
+    """Return the field of the epsilon of LayerNorms, by its name in ``config.json``."""
+    key = "attention.layer_norm_epsilon"
+    return real(name, key, POSITIVE_EPSILON, default=1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNormed(Sizes):
+    """Sizes of a model whose norms are LayerNorms."""
+
+    rms_norm_eps: float = constant(0.0)
+    layer_norm_eps: float = layer_norm_epsilon("layer_norm_eps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """What shared passes read, as it is in most decoders; a family that differs restates a field."""
+
+    tie_word_embeddings: bool = told_by_tensors("tie_word_embeddings", "output.weight", absent=True)
+    attention_scale: float = real(
+        (),
+        "attention.scale",
+        default=lambda known: known["head_dim"] ** -0.5,
+        key_default=lambda known: known["head_dim"] ** -0.5,
+        unsaid=True,
+    )
+    sliding_window: int = constant(0)
+    clamp_kqv: float = constant(0.0)
+    alibi_max_bias: float = constant(0.0)
+    attn_logit_softcapping: float = constant(0.0)
+    final_logit_softcapping: float = constant(0.0)
+    logit_scale: float = constant(1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoder(Constants, RmsNormed):
+    """Fields of a decoder whose norms are RMSNorms."""
+
+    rope: RopeConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNormDecoder(Constants, LayerNormed):
+    """Fields of a decoder whose norms are LayerNorms."""
+
+    rope: RopeConfig
+
+
+QKV = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v"}
+ATTENTION = {**QKV, "self_attn.o_proj": "attn_output"}
+MLP = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+LAYERS = "model.layers"
+
+
+def outside(c: Any, *norm_operations: Operation) -> Iterator[Tensor]:
+    """Yield what stands before the layers and behind them."""
+    yield weight("model.embed_tokens", "token_embd")
+    yield norm("model.norm", "output_norm", *norm_operations)
+    yield weight("lm_head", "output", optional=c.tie_word_embeddings)
+
+
+def norms(
+    i: int, names: Mapping[str, str], *operations: Operation, layers: str = LAYERS
+) -> Iterator[Tensor]:
+    """Yield the weights of a layer's norms, by their names on both sides."""
+    for parameter, tensor in names.items():
+        yield norm(f"{layers}.{i}.{parameter}", f"blk.{i}.{tensor}", *operations)
+
+
+def matrices(
+    i: int,
+    names: Mapping[str, str],
+    operations: Mapping[str, tuple[Operation, ...]] | None = None,
+    *,
+    biased: bool | None = None,
+    layers: str = LAYERS,
+) -> Iterator[Tensor]:
+    """Yield the matrices of a layer, by their names on both sides.
+
+    Args:
+        i: The layer.
+        names: GGUF's by Hugging Face's.
+        operations: Over rows of weights and biases, by GGUF's names; those left out are as they are.
+        biased: Whether there are biases; None: the family has none.
+        layers: What the names of all layers begin with.
+    """
+    for parameter, tensor in names.items():
+        both = f"{layers}.{i}.{parameter}", f"blk.{i}.{tensor}"
+        steps = (operations or {}).get(tensor, ())
+        yield weight(*both, *steps)
+        if biased is not None:
+            yield bias(*both, *steps, optional=not biased)
+
+
+def biases(
+    i: int, names: Mapping[str, str], parts: Collection[str] = (), layers: str = LAYERS
+) -> Iterator[Tensor]:
+    """Yield the biases that all models have, of all parts or of some, by GGUF's names."""
+    for parameter, tensor in names.items():
+        if not parts or tensor in parts:
+            yield bias(f"{layers}.{i}.{parameter}", f"blk.{i}.{tensor}")
+
+
+def pairs(c: Attending) -> dict[str, tuple[Operation, ...]]:
+    """Return what makes pairs of neighbours of the halves of each head of q and k."""
+
+    def interleave(heads: int) -> tuple[Operation, ...]:
+        return (PermuteGrid((heads, 2, c.head_dim // 2), (0, 2, 1)),)
+
+    return {
+        "attn_q": interleave(c.num_attention_heads),
+        "attn_k": interleave(c.num_key_value_heads),
+    }
+
+
+def rope_factors(c: Decoder | LayerNormDecoder) -> Iterator[FromConfig]:
+    """Yield Llama 3's table of factors, if the model has one."""
+    if c.rope.frequency_factors:
+        yield FromConfig("rope_freqs.weight", np.array(c.rope.frequency_factors, np.float32))
+
+
+def layer(g: Builder, c: Decoder, w: Weights, i: int, h: Value) -> Value:
+    """Return the hidden states after layer i: attention, then an MLP with SiLU units."""
+    x = apply_norm(g, c, w, h, f"blk.{i}.attn_norm")
+    a = blocks.rotated_attention(g, c, w, x, i, window=c.sliding_window)
+    h = blocks.attention_output(g, c, w, a, i, add=h)
+    x = apply_norm(g, c, w, h, f"blk.{i}.ffn_norm")
+    return blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)

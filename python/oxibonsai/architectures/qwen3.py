@@ -1,0 +1,52 @@
+"""Qwen3 (every dense Bonsai): q and k are normalised per head before they are rotated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from oxibonsai.architectures import decoder
+from oxibonsai.architectures.decoder import Decoder
+from oxibonsai.architectures.layers import blocks
+from oxibonsai.architectures.layers.blocks import norm
+from oxibonsai.architectures.layers.sizes import Weights
+from oxibonsai.architectures.rotary import Rope
+from oxibonsai.architectures.schema.family import Family, embed_tokens_and_images
+from oxibonsai.architectures.schema.fields import field, fixed
+from oxibonsai.architectures.schema.tensors import Entry
+from oxibonsai.graph import Builder, RopeConfig, Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Decoder):
+    """The fields of a model."""
+
+    activation: str = fixed("silu", name="hidden_act")
+    attention_bias: bool = fixed(False, name="attention_bias")
+    use_sliding_window: bool = fixed(False, name="use_sliding_window", written=False)
+    rope: RopeConfig = field(Rope(("default", "linear", "yarn")))
+
+
+def tensors(c: Config) -> Iterator[Entry]:
+    """Yield all tensors of a model."""
+    yield from decoder.outside(c)
+    for i in range(c.num_hidden_layers):
+        yield from decoder.norms(i, {**decoder.NORMS, **decoder.HEAD_NORMS})
+        yield from decoder.matrices(i, {**decoder.ATTENTION, **decoder.MLP})
+
+
+def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
+    """Return the hidden states after layer i."""
+    b, eps = f"blk.{i}", c.rms_norm_eps
+    q, k, v = blocks.query_key_value(g, c, w, norm(g, c, w, h, f"{b}.attn_norm"), i)
+    q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", c.head_dim), eps)
+    k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", c.head_dim), eps)
+    q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
+    h = blocks.attention_output(g, c, w, blocks.attention(g, c, q, k, v, i), i, add=h)
+    return blocks.gated_mlp(g, c, w, norm(g, c, w, h, f"{b}.ffn_norm"), i, g.swiglu, add=h)
+
+
+FAMILY = Family(
+    "qwen3", ("qwen3",), "Qwen3", "Qwen3", Config, tensors, layer, embed_tokens_and_images,
+    scores_texts=True,
+)  # fmt: skip

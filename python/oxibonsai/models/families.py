@@ -1,0 +1,51 @@
+"""Families as today's table of architectures has them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from oxibonsai.architectures.schema.family import Family
+from oxibonsai.graph import Builder, Value
+from oxibonsai.models.architecture import Architecture
+from oxibonsai.models.config import ModelConfig
+from oxibonsai.models.hadamard import read_fold
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.pooled import read_classifier
+from oxibonsai.models.weights import Weights
+
+_NAMES = {field.name for field in fields(ModelConfig)}
+
+
+def architecture_of_family(family: Family[Any]) -> Architecture:
+    """Return a family's entry in the table of architectures."""
+
+    def read(keys: Keys) -> ModelConfig:
+        return read_config(family, keys)
+
+    def final_norm(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
+        return family.final_norm(g, c, w, h)
+
+    return Architecture(read, partial(hidden_states, family), final_norm)
+
+
+def read_config(family: Family[Any], keys: Keys) -> ModelConfig:
+    """Return the config of a family's model under the names that all models share."""
+    c, file = family.read_gguf(keys), keys.checkpoint.file
+    values = {name: getattr(c, name) for name in _NAMES if hasattr(c, name)}
+    return ModelConfig(
+        **values,
+        architecture=keys.architecture,
+        name=str(file.get("general.name", "")),
+        causal=keys.causal(True),
+        pooling=keys.pooling("last"),
+        classifier=read_classifier(keys, default_pooling="last") if family.scores_texts else None,
+        hadamard=read_fold(file, keys.checkpoint.path),
+        of_family=c,
+    )
+
+
+def hidden_states(family: Family[Any], g: Builder, c: ModelConfig, w: Weights) -> Value:
+    """Return the hidden states of a family's pass, which reads the config that all models share."""
+    return family.hidden_states(g, c, w)
