@@ -21,6 +21,7 @@ from oxibonsai.server.access import current_owner
 from oxibonsai.server.content_encoding import LENGTH_IS_UNKNOWN
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
+from oxibonsai.server.long_texts import turn_of_long_text
 from oxibonsai.tokenizer import Tokenizer
 
 LARGE_BYTES = 1 << 20
@@ -121,9 +122,11 @@ def read_text(
     """
     if prompt_limit is not None:
         prompt_limit.check_text(text, tokenizer)
-    return tokenizer.encode(
-        text, add_special=add_special, parse_special=parse_special, watch=InputWatch(prompt_limit)
-    )
+    watch = InputWatch(prompt_limit)
+    with turn_of_long_text(len(text)):
+        return tokenizer.encode(
+            text, add_special=add_special, parse_special=parse_special, watch=watch
+        )
 
 
 def read_turn(
@@ -135,25 +138,26 @@ def read_turn(
 ) -> ChatTurn:
     """The prompt of a conversation; see :func:`oxibonsai.chat.prepare` and :func:`read_text`."""
     tokenizer = engine.tokenizer
+    watch = InputWatch(prompt_limit)
+    # Pictures have turns of their own, which take longer.
+    length = _text_length(asked.messages) if engine.pictures is None else 0
 
     def check(prompt: str) -> None:
         if prompt_limit is not None:
             prompt_limit.check_text(prompt, tokenizer)
 
     try:
-        return prepare(
-            engine,
-            asked,
-            options,
-            template=template,
-            watch=InputWatch(prompt_limit),
-            check=check,
-        )
+        with turn_of_long_text(length):
+            return prepare(engine, asked, options, template=template, watch=watch, check=check)
     except TooCostlyError:
         # That the conversation is too long is the more helpful error.
         if prompt_limit is not None:
             prompt_limit.check_text("".join(_texts(asked.messages)), tokenizer, "the conversation")
         raise
+
+
+def _text_length(value: Any) -> int:
+    return sum(map(len, _texts(value)))
 
 
 def _texts(value: Any) -> list[str]:
@@ -178,7 +182,7 @@ def register_inputs(app: Flask, most_waiting: int) -> Lane:
         most_waiting: How many may wait; each blocks a thread.
 
     Returns:
-        What admits them; it is for everything else that reads a large input, too.
+        What admits large bodies; it is for everything else that reads a large input, too.
     """
     lane = Lane("large requests", most_waiting, current_owner)
 

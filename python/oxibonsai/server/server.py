@@ -35,6 +35,7 @@ class Server(Flask):
         peers: This server among those that share the store; None if it shares nothing.
         studio: Draws pictures.
         large_requests: Admits what reads a large input, one at a time.
+        long_texts: Admits what parses or tokenizes a long text, one at a time.
     """
 
     settings: Settings
@@ -45,6 +46,7 @@ class Server(Flask):
     peers: Peers | None
     studio: Studio
     large_requests: Lane
+    long_texts: Lane
 
     @property
     def generations(self) -> Generations:

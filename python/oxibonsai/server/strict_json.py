@@ -9,6 +9,7 @@ from typing import Any
 from flask import Request, g
 
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.long_texts import turn_of_long_text
 
 # Deeper than any tool schema; far below the recursion limit.
 MAX_DEPTH = 100
@@ -55,7 +56,8 @@ def _read(request: Request, *, untyped: bool) -> Any:
         raise ApiError(415, f"The Content-Type is {named}; send application/json.")
     data = request.get_data(cache=False)
     g.body_text = data[:_LOGGED_BYTES].decode("utf-8", "replace")
-    return parse(data)
+    with turn_of_long_text(len(data)):
+        return parse(data)
 
 
 def _is_json(mimetype: str) -> bool:
