@@ -7,7 +7,7 @@ from functools import partial
 
 from flask import request
 
-from oxibonsai.server.access import KeyRing, register_access
+from oxibonsai.server.access import Callers, KeyRing, register_access
 from oxibonsai.server.admin.features import features_of
 from oxibonsai.server.admin.health import health_blueprint, unready
 from oxibonsai.server.admin.metrics import Metrics, register_metrics
@@ -89,7 +89,8 @@ def create_app(
     register_origins(app, settings.cors_origins)
     limiter = _limiter(settings, app.store)
     admins = KeyRing(settings.admin_key, settings.admin_key_file)
-    register_access(app, app.keys, limiter, admins)
+    app.callers = Callers(app.keys, admins)
+    register_access(app, app.keys, limiter, admins, app.callers)
     app.before_request(_readiness(app.lifecycle))
     register_content_encoding(app, settings.max_upload_bytes)
     register_inputs(app, settings.threads_for_http // 4)
