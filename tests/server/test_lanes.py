@@ -26,7 +26,7 @@ from seeing_model import write_seeing_model
 import oxibonsai
 import tiny_model
 from oxibonsai.errors import CapacityError
-from oxibonsai.fair_share import exceeds_share
+from oxibonsai.fair_share import Shares, exceeds_share
 from oxibonsai.lane import Lane
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import acting_for, current_owner, owner_of
@@ -395,9 +395,24 @@ def places_before_a_model(app: Server, folder: Path) -> Iterator[Take]:
     models.close()
 
 
+@contextlib.contextmanager
+def counted_shares(app: Server, folder: Path) -> Iterator[Take]:
+    """As the worker counts the threads that read large bodies; test_raw_http.py has the bodies."""
+    shares = Shares(THREADS // 2)
+
+    def take(owner: str) -> Callable[[], None]:
+        if not shares.take(owner):
+            raise CapacityError
+        return lambda: shares.give_back(owner)
+
+    yield take
+    assert shares.take("anybody")
+
+
 # For each file that shares something out, what is shared. A new one needs an entry here.
 SHARES: dict[str, Shared] = {
     "engine/pool.py": places_in_the_queue,
+    "fair_share.py": counted_shares,
     "server/openai/background_tasks.py": background_tasks,
     "server/registry/events.py": watchers,
     "server/registry/registry.py": places_before_a_model,

@@ -194,6 +194,48 @@ WHOLE = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/js
 WHOLE += b'\r\n\r\n{"text": "a"}'
 
 
+@pytest.fixture
+def with_keys(tmp_path: Path) -> Iterator[RunningServer]:
+    flags = ["--http-threads=8", "--read-timeout=3000", "--api-key=a", "--api-key=b", "--api-key=c"]
+    with running_server(tmp_path, *flags) as running:
+        yield running
+        assert unforeseen(running) == []
+
+
+def by(key: str, request: bytes) -> bytes:
+    """A request with a key in one of the two fields that may have it."""
+    field = {"a": b"Authorization: bearer a", "b": b"x-api-key:b"}[key]
+    return request.replace(b"\r\n", b"\r\n" + field + b"\r\n", 1)
+
+
+def test_a_key_leaves_threads_for_others(with_keys: RunningServer) -> None:
+    slow = b"GET /slow?seconds=3000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    busy = [with_keys.connect(by("a", slow)) for _ in range(12)]
+
+    def begun() -> int:
+        return len(with_keys.ask("/calls", **{"X-Api-Key": "c"})[2]["begun"])
+
+    wait_until(lambda: begun() == 4)
+    of_b = [with_keys.connect(by("b", slow)) for _ in range(2)]
+    wait_until(lambda: begun() == 6)
+    for sock in busy[:4]:
+        sock.close()  # the next ones of this key get their threads
+    wait_until(lambda: begun() == 9)
+    for sock in [*busy[4:], *of_b]:
+        sock.close()
+
+
+def test_slow_uploads_of_one_key_keep_no_other_out(with_keys: RunningServer) -> None:
+    size = 2**20
+    head = POST + b"Content-Length: %d\r\n\r\n" % size
+    stuck = [with_keys.connect(by("a", head) + b"x" * (size // 2)) for _ in range(8)]
+    for _ in range(4):
+        with with_keys.connect(by("b", head) + b"x" * size) as sock:
+            assert status_of(read_all(sock)) == 200
+    for sock in stuck:
+        sock.close()
+
+
 def test_a_client_may_leave_at_any_byte(patient: RunningServer) -> None:
     ends = range(0, len(WHOLE), 3)
     assert len(ends) >= 30

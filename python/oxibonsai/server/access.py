@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -152,8 +152,31 @@ def owner_of(key: str) -> str:
     return hashlib.sha256(b"oxibonsai owner\0" + key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+class Callers:
+    """Tells who sends a request, by its API key.
+
+    Args:
+        keys: API keys.
+        admins: Keys that are API keys, too.
+    """
+
+    def __init__(self, keys: KeyRing, admins: KeyRing) -> None:
+        self._keys, self._admins = keys, admins
+
+    def owner(self, key: str | None) -> str | None:
+        """Return the owner of a valid key; None for any other, and where no keys are configured."""
+        if key is None or self._keys.is_open:
+            return None
+        known = self._keys.accepts(key) or (not self._admins.is_open and self._admins.accepts(key))
+        return owner_of(key) if known else None
+
+    def sharer(self, headers: Mapping[str, str]) -> str:
+        """Return whose share of the threads a request uses; ``""``: there are no keys to tell."""
+        return "" if self._keys.is_open else self.owner(sent_key(headers)) or ANONYMOUS
+
+
 def register_access(
-    app: Flask, keys: KeyRing, limiter: TakesTokens | None, admins: KeyRing
+    app: Flask, keys: KeyRing, limiter: TakesTokens | None, admins: KeyRing, callers: Callers
 ) -> None:
     """Checks every request before its view; views need a key unless they are :func:`public`.
 
@@ -163,6 +186,7 @@ def register_access(
         limiter: Limits requests by owner.
         admins: Keys for views that are :func:`for_admins`, which are API keys, too. Without any, all
             callers are admins.
+        callers: Of both kinds of keys.
     """
 
     def check() -> None:
@@ -176,13 +200,11 @@ def register_access(
             return
         keys.refresh()
         admins.refresh()
-        key = _sent_key()
+        key = sent_key(request.headers)
         g.is_admin = admins.is_open or (key is not None and admins.accepts(key))
-        known = False
-        if key is not None and not keys.is_open:
-            known = keys.accepts(key) or (not admins.is_open and g.is_admin)
-        if known and key is not None:
-            g.owner = owner_of(key)
+        found = callers.owner(key)
+        if found is not None:
+            g.owner = found
         # Callers without a valid key share one bucket, so that keys can't be guessed quickly; if no
         # keys are configured, each address has its own bucket.
         payer = _network() if keys.is_open else g.owner
@@ -191,7 +213,7 @@ def register_access(
                 429, "Too many requests: try again after the time in Retry-After.",
                 code="rate_limit_exceeded", retry_after=wait,
             )  # fmt: skip
-        if not known and not keys.is_open:
+        if found is None and not keys.is_open:
             raise ApiError(401, _refusal(key), code="invalid_api_key")
         if getattr(view, "is_for_admins", False):
             check_admin()
@@ -211,12 +233,13 @@ def _network() -> str:
     return str(parsed)
 
 
-def _sent_key() -> str | None:
-    header = request.headers.get("Authorization", "")
+def sent_key(headers: Mapping[str, str]) -> str | None:
+    """Return the API key of a request; None if it has none."""
+    header = headers.get("Authorization", "")
     scheme, _, token = header.partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    return request.headers.get("X-Api-Key") or None
+    return headers.get("X-Api-Key") or None
 
 
 def _refusal(key: str | None) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from flask import request
 
 from oxibonsai.lane import Lane
-from oxibonsai.server.access import KeyRing, register_access
+from oxibonsai.server.access import Callers, KeyRing, current_owner, register_access
 from oxibonsai.server.admin.features import features_of
 from oxibonsai.server.admin.health import health_blueprint, unready
 from oxibonsai.server.admin.metrics import Metrics, register_metrics
@@ -90,12 +90,13 @@ def create_app(
     register_origins(app, settings.cors_origins)
     limiter = _limiter(settings, app.store)
     admins = KeyRing(settings.admin_key, settings.admin_key_file)
-    register_access(app, app.keys, limiter, admins)
+    app.callers = Callers(app.keys, admins)
+    register_access(app, app.keys, limiter, admins, app.callers)
     app.before_request(_readiness(app.lifecycle))
     register_content_encoding(app, settings.max_upload_bytes, LARGE_BYTES)
     app.large_requests = register_inputs(app, settings.threads_for_http // 4)
     # Not fewer than may wait for the engine: each wait here is short.
-    app.long_texts = Lane("long texts", settings.threads_for_http // 2)
+    app.long_texts = Lane("long texts", settings.threads_for_http // 2, current_owner)
     app.store.before_large_objects(partial(take_turn, app.large_requests))
     app.register_blueprint(health_blueprint(app.lifecycle, app.store))
     app.register_blueprint(models_blueprint(app.models, app.studio.info))

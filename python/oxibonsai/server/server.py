@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from flask import Flask, Response, after_this_request, g, has_request_context, request
 
 from oxibonsai.lane import Lane
-from oxibonsai.server.access import KeyRing, owner
+from oxibonsai.server.access import Callers, KeyRing, owner
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.cors import SAFE_METHODS
 from oxibonsai.server.errors import ApiError
@@ -31,6 +31,7 @@ class Server(Flask):
         models: The models.
         lifecycle: The phase between start and end.
         keys: The accepted API keys; read again at SIGHUP.
+        callers: Tells who sends a request.
         store: Files, responses, assistants, threads, messages and runs.
         peers: This server among those that share the store; None if it shares nothing.
         studio: Draws pictures.
@@ -42,6 +43,7 @@ class Server(Flask):
     models: ModelRegistry
     lifecycle: Lifecycle
     keys: KeyRing
+    callers: Callers
     store: Store
     peers: Peers | None
     studio: Studio

@@ -20,6 +20,7 @@ _BYTES_PER_SECOND = 32 * 1024
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*(?=\r\n)", re.IGNORECASE)
 _PROBE = re.compile(rb"GET /(?:(?:v1/)?health|livez|readyz)[? ]")
+_KEY = re.compile(rb"\r\n(authorization|x-api-key):([^\r\n]*)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\n(?:transfer-encoding|expect):", re.IGNORECASE)
 
 
@@ -30,6 +31,8 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         received: The bytes received so far.
         deadline: When the request times out, in seconds of ``time.monotonic``.
         is_probe: Whether it is a health probe without a body.
+        credentials: The header fields that may hold an API key.
+        sharer: Whose share of the threads the request uses; set by the worker.
 
     The header is only inspected to decide *when* a thread takes over; gunicorn's parser reads the
     request from its first byte.
@@ -47,6 +50,8 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         self.received = bytearray(received)
         self._needed: int | None = None
         self.is_probe = False
+        self.credentials: dict[str, str] = {}
+        self.sharer = ""
         self.deadline = time.monotonic() + seconds
 
     @property
@@ -67,8 +72,10 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         return len(self.received) >= self._needed
 
     def _look_at_header(self, end: int, max_body: int) -> int:
-        """Returns how many bytes of the body to buffer, and sets :attr:`is_probe`."""
+        """Return how many bytes of the body to buffer; set what the header tells."""
         header = bytes(self.received[:end])
+        for name, value in _KEY.findall(header):
+            self.credentials[name.decode().title()] = value.decode("latin-1").strip()
         length, chunked = _LENGTH.search(header), _CHUNKED.search(header)
         self.is_probe = not (length or chunked) and _PROBE.match(header) is not None
         if length is None or chunked:

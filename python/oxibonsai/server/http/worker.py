@@ -2,8 +2,9 @@
 
 Idle connections, partial headers and bodies up to 256 KiB wait in the event loop and block no thread.
 The rest of a larger body is read by a thread under a deadline; at most half of the threads do that.
-A body is read completely before the application is called. When there are too many connections, the
-one that has been waiting for its client for longest is closed.
+A body is read completely before the application is called. A key never gets a thread where it has as
+many at work as are free, so that another key's request finds one; its own wait in the event loop. When
+there are too many connections, the one that has been waiting for its client for longest is closed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import selectors
 import signal
 import socket
 import tempfile
-import threading
 import time
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
@@ -32,6 +33,7 @@ from gunicorn.http.errors import (
 )
 from gunicorn.workers.gthread import ThreadWorker
 
+from oxibonsai.fair_share import Shares
 from oxibonsai.server.http.connection import (
     MAX_COLLECTED_BYTES,
     Connection,
@@ -74,7 +76,9 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         self._running: set[Connection] = set()
         self._reaper = SocketReaper()
         self._reaper.start()
-        self._body_threads = threading.BoundedSemaphore(max(1, self.cfg.threads // 2))
+        self._queued: dict[str, deque[Connection]] = {}  # by whose share of the threads they use
+        self._busy: Counter[str] = Counter()  # threads of the pool, by whose requests they handle
+        self._uploads = Shares(max(1, self.cfg.threads // 2))  # threads that read a large body
         self._probe_threads = ThreadPoolExecutor(2)
         self._next_sweep = 0.0
         super().init_process()
@@ -218,17 +222,40 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             self._drop(conn)
 
     def enqueue_req(self, conn: Connection) -> None:
-        """Hands a request to a thread; probes have threads of their own."""
+        """Hands a request to a thread as soon as its key may have one; probes have threads of their own."""
         self._running.add(conn)
-        threads = self._probe_threads if conn.is_probe else self.tpool
+        if conn.is_probe:
+            self._submit(self._probe_threads, conn)
+            return
+        conn.sharer = self.wsgi.callers.sharer(conn.credentials)
+        self._queued.setdefault(conn.sharer, deque()).append(conn)
+        self._dispatch()
+
+    def _submit(self, threads: ThreadPoolExecutor, conn: Connection) -> None:
         future = threads.submit(self.handle, conn)
         future.add_done_callback(
             lambda done: self.method_queue.defer(self.finish_request, conn, done)
         )
 
+    def _dispatch(self) -> None:
+        """Starts requests that wait for a thread, first those of keys with the fewest at work."""
+        while self._queued:
+            sharer = min(self._queued, key=lambda one: self._busy[one])
+            free = self.cfg.threads - self._busy.total()
+            if free == 0 or (sharer and self._busy[sharer] >= free):
+                return
+            conn = self._queued[sharer].popleft()
+            if not self._queued[sharer]:
+                del self._queued[sharer]
+            self._busy[sharer] += 1
+            self._submit(self.tpool, conn)
+
     def finish_request(self, conn: Connection, fs: Any) -> None:
         """Runs in the event loop: waits for the next request, or closes the connection."""
         self._running.discard(conn)
+        if not conn.is_probe:
+            self._busy -= Counter([conn.sharer])
+            self._dispatch()
         try:
             keep = not fs.cancelled() and fs.exception() is None and fs.result()
             conn.sock.setblocking(False)
@@ -320,7 +347,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             conn.sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             request._expected_100_continue = False
         collected = size is not None and len(conn.parser.unreader.buf.getvalue()) >= size
-        if not collected and not self._body_threads.acquire(blocking=False):
+        if not collected and not self._uploads.take(conn.sharer):
             raise _BusyError
         try:
             allowed = body_seconds(self._settings.read_timeout, size or MAX_COLLECTED_BYTES)
@@ -330,7 +357,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         finally:
             conn.sock.settimeout(self._settings.write_timeout)
             if not collected:
-                self._body_threads.release()
+                self._uploads.give_back(conn.sharer)
         if size is None:
             _declare(request, read)
         elif read < size:
@@ -361,7 +388,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
 
 
 class _BusyError(Exception):
-    """All threads that may read large bodies are in use."""
+    """The threads that may read large bodies are in use, and not too few of them by this caller."""
 
 
 def _declared(request: Any) -> int | None:
