@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from flask.testing import FlaskClient
 from large_field_sweep import ENCODINGS, Sweep, sweep_server
 from model_app import close_model_app, make_model_app
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from valid_bodies import VALID_BODIES, make_objects
 
 from large_fields import LargeField, fields_of, large_fields, one_of_each
@@ -48,19 +49,36 @@ def test_every_list_and_text_of_a_schema_is_filled() -> None:
     found = fields_of("a", _Outer.model_json_schema(), {"number": 2})
     bodies = {(".".join(map(str, f.path)), f.fill): f.body(50).decode() for f in found}
     assert bodies == {
-        ("words", "empty lists"): '{"number": 2, "words": [[],[],[],[],[],[],[],[],[]]}',
+        ("words", "empty lists"): '{"number": 2, "words": [[],[],[],[],[],[],[],[]]}',
         ("words", "list"): '{"number": 2, "words": ["a","a","a","a","a","a"]}',
         ("words.0", "text"): '{"number": 2, "words": ["hello, world "]}',
         ("inner.text", "text"): '{"number": 2, "inner": {"text": "", "kind": "a"}}',
         ("pairs", "keys"): '{"number": 2, "pairs": {"0000000":1,"0000001":1}}',
         ("anything", "text"): '{"number": 2, "anything": "hello, world "}',
-        ("anything", "empty lists"): '{"number": 2, "anything": [[],[],[],[],[],[],[],[]]}',
+        ("anything", "empty lists"): '{"number": 2, "anything": [[],[],[],[],[],[],[]]}',
     }
 
 
 def test_every_route_with_a_body_is_in_the_sweep() -> None:
     assert {f.endpoint for f in FIELDS} == set(VALID_BODIES)
     assert len(one_of_each(FIELDS)) > 350
+
+
+@pytest.mark.parametrize("fill", ["empty lists", "list", "keys"])
+def test_a_check_ends_at_the_first_mistake(fill: str) -> None:
+    """Thousands of wrong items or unknown names make a few errors: one for each way to be right."""
+    most = {}
+    for field in FIELDS:
+        if field.fill != fill:
+            continue
+        model = OPERATIONS[field.endpoint].body
+        assert model is not None
+        try:
+            model.model_validate(json.loads(field.body(50_000)))
+        except ValidationError as e:
+            most[field.name] = e.error_count()
+    assert {name: count for name, count in most.items() if count > 30} == {}
+    assert len(most) > 10
 
 
 @pytest.fixture(scope="module")

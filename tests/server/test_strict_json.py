@@ -114,3 +114,29 @@ def test_any_bytes_give_a_value_or_a_400(data: bytes | str) -> None:
         assert e.status == 400  # noqa: PT017
     else:
         assert value == json.loads(raw)
+
+
+STRINGS, CONTAINERS = 2**19, 2**17
+
+
+@pytest.mark.parametrize("item", [b"[]", b"{}", b'["\\\\",[]]', b'{"\\"":[]}'])
+def test_lists_and_objects_are_counted_before_they_are_made(
+    item: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = CONTAINERS // (item.count(b"[") + item.count(b"{"))
+    assert len(parse(b"[" + b",".join([item] * (count - 1)) + b"]")) == count - 1
+    monkeypatch.setattr("oxibonsai.server.strict_json._DECODER", None)
+    with pytest.raises(ApiError, match="more than 131072 lists and objects"):
+        parse(b"[" + b",".join([item] * count) + b"]")
+
+
+def test_strings_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(parse(b"[" + b",".join([b'"a"'] * STRINGS) + b"]")) == STRINGS
+    monkeypatch.setattr("oxibonsai.server.strict_json._DECODER", None)
+    with pytest.raises(ApiError, match="more than 524288 strings"):
+        parse(b"[" + b",".join([b'"a"'] * (STRINGS + 1)) + b"]")
+
+
+def test_what_is_in_a_string_does_not_count() -> None:
+    text = '[{"\\\\' * 400_000
+    assert parse(json.dumps([text, text]).encode()) == [text, text]

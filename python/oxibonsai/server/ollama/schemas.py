@@ -73,7 +73,7 @@ class OllamaRequest(OllamaFields):
     """Fields of every request to a model."""
 
     model: str = Field(min_length=1)
-    keep_alive: float | str | None = Field(
+    keep_alive: float | Annotated[str, Field(max_length=64)] | None = Field(
         None,
         description="How long the model stays loaded: seconds, or 5m; 0: unload, -1: for ever.",
     )
