@@ -6,18 +6,20 @@ different sizes, and lists what may be anything.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from oxibonsai import _core, models
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.convert.language_model import convert
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.models import describe, load_model
@@ -34,6 +36,10 @@ HUGE = 2**31 - 1
 # What each kind of value becomes.
 COUNTS: list[Any] = [-1, 0, HUGE, 2**32 - 1, 1.5, "many", [4]]
 REALS: list[Any] = [-1.0, math.nan, math.inf, "much", [0.5]]
+KINDS: list[Any] = [
+    True, 7, math.nan, 2**64 - 1, "", "a", "\udcff", [], ["a"], [["a"]], [np.array([1, 2])],
+    np.array([]), np.array([1, 2]), np.array([1, 1]), np.array([math.nan, 1.0]), np.array([True, False]),
+]  # fmt: skip
 LISTS: list[Any] = [[], -1, HUGE, [-1], [HUGE], "all"]
 
 
@@ -80,6 +86,9 @@ class ChangedFile:
     def get(self, key: str, default: Any = None) -> Any:
         return self._value if key == self._key else self._file.get(key, default)
 
+    def text(self, key: str, default: str | None = None) -> str | None:
+        return ModelFile.text(cast(ModelFile, self), key, default)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
@@ -118,6 +127,18 @@ def accepted_values(path: Path) -> Iterator[tuple[str, str]]:
             checkpoint.file = ChangedFile(file, key, other)
             if loads(checkpoint):
                 yield key.partition(".")[2], str(other)
+
+
+def wrong_kinds(path: Path) -> Iterator[None]:
+    """Opens the file with a value of another kind for each of its keys, texts and truths included."""
+    file = Checkpoint(path).file
+    for key in file.keys():  # noqa: SIM118 - not a dict
+        for other in KINDS:
+            checkpoint = Checkpoint(path)
+            checkpoint.file = ChangedFile(file, key, other)
+            with contextlib.suppress(OxiBonsaiError):
+                describe(checkpoint)
+            yield
 
 
 def accepted_shapes(path: Path) -> Iterator[tuple[str, str]]:
@@ -180,6 +201,7 @@ def written(case: Case, folder: Path) -> Path:
 def test_nonsense_is_one_typed_error(case: Case, tmp_path: Path) -> None:
     path = written(case, tmp_path)
     assert loads(Checkpoint(path))
+    assert sum(1 for _ in wrong_kinds(path)) >= 8 * len(KINDS)
     accepted = {(k, v) for k, v in accepted_values(path) if k not in ANYTHING}
     assert accepted <= SENSIBLE
     free = NOT_NEEDED[""] | NOT_NEEDED.get(Checkpoint(path).architecture, set())

@@ -56,10 +56,10 @@ class Checkpoint:
         """``general.architecture``; FormatError where the file names none, or is no model."""
         if self._architecture is not None:
             return self._architecture
-        name = self.file.get("general.architecture")
-        if not isinstance(name, str):
+        name = self.file.text("general.architecture")
+        if name is None:
             raise FormatError(f"{self.path}: general.architecture is missing")
-        if self.file.get("general.type") == "adapter":
+        if self.file.text("general.type") == "adapter":
             raise FormatError(
                 f"{self.path} is an adapter, no model: give it with --lora, beside one"
             )
@@ -73,12 +73,12 @@ class Checkpoint:
     @property
     def has_tokenizer(self) -> bool:
         """False for a file of weights alone."""
-        return self.file.get("tokenizer.ggml.model") not in (None, "none", "no_vocab")
+        return self.file.text("tokenizer.ggml.model") not in (None, "none", "no_vocab")
 
     @property
     def trained_context(self) -> int | None:
         """Positions that the model was trained on; None where the file does not say it."""
-        length = self.file.get(f"{self.file.get('general.architecture')}.context_length")
+        length = self.file.get(f"{self.file.text('general.architecture')}.context_length")
         return length if isinstance(length, int) and length > 0 else None
 
     def fingerprint(self) -> str:

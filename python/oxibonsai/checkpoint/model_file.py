@@ -104,6 +104,19 @@ class ModelFile:
         """A key's value."""
         return self._first.get(key, default)
 
+    def text(self, key: str, default: str | None = None) -> str | None:
+        """Return a key's value that is a text; None where there is none, and no default.
+
+        Raises:
+            FormatError: It is something else, or no UTF-8.
+        """
+        value = self.get(key, default)
+        if value is not None and not isinstance(value, str):
+            raise FormatError(f"{self.paths[0]}: {key} is {value!r:.80}, not a text")
+        if value is not None and not _is_utf8(value):
+            raise FormatError(f"{self.paths[0]}: {key} is {value!r:.80}, which is no UTF-8")
+        return value
+
     def metadata_type(self, key: str) -> str | None:
         """GGUF's name of a value's type."""
         return self._first.metadata_type(key)
@@ -139,12 +152,20 @@ class ModelFile:
             )
 
 
+def _is_utf8(value: str) -> bool:
+    """Return whether a text of the metadata was valid; other bytes come as half surrogate pairs."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _refuse_renamed(file: _core.GgufFile) -> None:
     """A shard under a name that hides what it is."""
     count = file.get(SPLIT_COUNT, 0)
     if isinstance(count, int) and count > 1:
-        number = file.get(SPLIT_NUMBER, 0)
-        place = number + 1 if isinstance(number, int) else number
+        place = 1 if file.get(SPLIT_NUMBER) is None else _integer(file, SPLIT_NUMBER) + 1
         raise FormatError(
             f"{file.path} is shard {place} of {count} by its {SPLIT_NUMBER}, but its name does not say "
             f"so: give all shards their names back, NAME-{place:05d}-of-{count:05d}.gguf, or merge them"

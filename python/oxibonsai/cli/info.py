@@ -105,7 +105,11 @@ def _text(value: Any) -> str:
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Everything that the file says of itself, as plain values."""
+    """Return everything that the file says of itself, as plain values.
+
+    Raises:
+        FormatError: A name in it is no text.
+    """
     file = checkpoint.file
     tensors = file.tensors
     ambiguous = {t.quant_type for t in tensors if t.gguf_id == _AMBIGUOUS_ID}
@@ -113,14 +117,14 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "file": str(checkpoint.path),
         "file_bytes": file.size,
         "gguf_version": file.version,
-        "architecture": file.get("general.architecture"),
-        "name": file.get("general.name"),
-        "license": file.get("general.license"),
+        "architecture": file.text("general.architecture"),
+        "name": file.text("general.name"),
+        "license": file.text("general.license"),
         "tensors": len(tensors),
         "type_42_layout": min(ambiguous) if ambiguous else None,
         "quant_types": _quant_types(tensors),
         "tokenizer": _tokenizer(checkpoint),
-        "chat_template": bool(file.get("tokenizer.chat_template")),
+        "chat_template": bool(file.text("tokenizer.chat_template")),
     }
     if checkpoint.has_weights:
         facts |= _model(checkpoint)
@@ -145,8 +149,8 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | str:
     except (FormatError, UnsupportedError) as e:
         return f"cannot be used: {e}"
     return {
-        "model": checkpoint.file.get("tokenizer.ggml.model"),
-        "pre": checkpoint.file.get("tokenizer.ggml.pre"),
+        "model": checkpoint.file.text("tokenizer.ggml.model"),
+        "pre": checkpoint.file.text("tokenizer.ggml.pre"),
         "tokens": tokenizer.vocab_size,
         "bos": tokenizer.bos_id,
         "eos": sorted(tokenizer.eos_ids),

@@ -270,6 +270,6 @@ class AutoTokenizer:
         )
         made.padding_side = padding_side or made.padding_side
         made.truncation_side = truncation_side
-        if checkpoint.file.get("tokenizer.ggml.model") == "bert":  # whose models know token types
+        if checkpoint.file.text("tokenizer.ggml.model") == "bert":  # whose models know token types
             made.model_input_names.insert(1, "token_type_ids")
         return made

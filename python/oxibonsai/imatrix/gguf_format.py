@@ -28,7 +28,8 @@ def read_gguf(path: Path) -> Imatrix:
         FormatError: The file is damaged, is no importance matrix, or holds what none can.
     """
     file = _core.GgufFile(str(path))
-    if (kind := file.get(_KIND)) != "imatrix":
+    kind = file.get(_KIND)
+    if not isinstance(kind, str) or kind != "imatrix":
         raise FormatError(
             f"{path} is no importance matrix: its {_KIND} is {kind!r}, not 'imatrix'; name the file "
             "that oxibonsai imatrix or llama-imatrix wrote"

@@ -62,9 +62,9 @@ class _Reader:
         return Adapter(self.name, scale, pairs, digest.hexdigest())
 
     def check_kind(self) -> None:
-        if (kind := self.file.get(GENERAL_TYPE)) != "adapter":
+        if (kind := self.file.text(GENERAL_TYPE)) != "adapter":
             raise self.fail(f"it is no adapter: its {GENERAL_TYPE} is {kind!r}, not 'adapter'")
-        if (kind := self.file.get(ADAPTER_TYPE)) != "lora":
+        if (kind := self.file.text(ADAPTER_TYPE)) != "lora":
             raise UnsupportedError(f"{self.name}: {ADAPTER_TYPE} is {kind!r}; known is 'lora'")
         for key in self.file.keys():  # noqa: SIM118 - not a dict
             known = key in _IDLE_KEYS or key in (ADAPTER_TYPE, ALPHA)
@@ -73,7 +73,7 @@ class _Reader:
                     f"{self.name} has the key {key}, which this version does not know and which may "
                     "change what the adapter does"
                 )
-        made_for = self.file.get(ARCHITECTURE)
+        made_for = self.file.text(ARCHITECTURE)
         if made_for != self.base.architecture:
             raise self.fail(
                 f"it is for models of architecture {made_for!r}, but {self.base.path} is of "

@@ -57,7 +57,7 @@ def _token_types_of_pairs(keys: Keys) -> int:
     as by all tokenizers but BERT's own.
     """
     table, file = "token_types.weight", keys.checkpoint.file
-    if file.get("tokenizer.ggml.model", "bert") not in ("bert", "no_vocab"):
+    if file.text("tokenizer.ggml.model", "bert") not in ("bert", "no_vocab"):
         return 1
     return keys.checkpoint.shape(table)[0] if keys.checkpoint.has(table) else 1
 

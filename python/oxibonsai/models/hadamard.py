@@ -147,7 +147,7 @@ class _FoldReader:
 
     def signs(self, block: int) -> dict[int, npt.NDArray[np.float32]]:
         mode = self.get("sign_mode")
-        if mode not in ("identity", "explicit"):
+        if not isinstance(mode, str) or mode not in ("identity", "explicit"):
             raise self.fail("sign_mode", f"is {mode!r}, neither identity nor explicit")
         widths, values = self.numbers("sign_widths"), self.numbers("sign_values")
         if mode == "identity":

@@ -259,9 +259,8 @@ class Keys:
             raise self.fail(
                 f"{self.architecture}.rope.dimension_count is {rotary}, odd or above {head_dim}"
             )
-        scaling = self.get("rope.scaling.type", "linear")  # which a factor alone means
-        if scaling not in ("none", "linear", "yarn", "longrope"):
-            raise self.unsupported(f"rope scaling of type {scaling} is not supported")
+        known = ("none", "linear", "yarn", "longrope")
+        scaling = self.text("rope.scaling.type", "linear", known)  # which a factor alone means
         if scaling == "longrope":  # all of it is in the tables of factors
             if not self.checkpoint.has("rope_factors_long.weight"):
                 raise self.fail("rope scaling of type longrope needs rope_factors_long.weight")

@@ -45,11 +45,11 @@ def read_classifier(
 def read_projections(keys: Keys) -> None:
     """Checks what the file says of the layers after pooling against their tensors."""
     for name in _PROJECTIONS:
-        stated = [keys.get(f"{name}_feat_{side}") for side in ("out", "in")]
-        tensor = f"{name}.weight"
-        if any(v is not None for v in stated) and (
-            not keys.checkpoint.has(tensor) or list(keys.checkpoint.shape(tensor)) != stated
-        ):
+        sides = [f"{name}_feat_{side}" for side in ("out", "in")]
+        if not any(keys.has(side) for side in sides):
+            continue
+        tensor, stated = f"{name}.weight", [keys.integer(side) for side in sides]
+        if not keys.checkpoint.has(tensor) or list(keys.checkpoint.shape(tensor)) != stated:
             raise keys.fail(
                 f"{tensor} is not the matrix {stated} that {name}_feat_out and _in state"
             )

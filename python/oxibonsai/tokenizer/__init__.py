@@ -35,6 +35,7 @@ from oxibonsai.tokenizer.vocabulary import (
     Metadata,
     Vocabulary,
     read_vocabulary,
+    text_value,
 )
 from oxibonsai.tokenizer.wordpiece import WordPiece
 
@@ -77,7 +78,7 @@ class Tokenizer:
             UnsupportedError: The tokenizer or pre-tokenizer is of a kind not known.
             FormatError: The metadata contradict themselves.
         """
-        model = metadata.get("tokenizer.ggml.model")
+        model = text_value(metadata, "tokenizer.ggml.model")
         if model is None:
             raise FormatError("tokenizer.ggml.model is missing: the file has no tokenizer")
         if model not in _MODELS:
@@ -236,7 +237,7 @@ def _character_bpe(metadata: Metadata, kind: PreTokenizer) -> tuple[Vocabulary, 
 
 
 def _white_space(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
-    pre = metadata.get("tokenizer.ggml.pre")
+    pre = text_value(metadata, "tokenizer.ggml.pre")
     if pre != "whitespace":
         raise UnsupportedError(
             f"tokenizer.ggml.model is 'whitespace', and tokenizer.ggml.pre is {pre!r}; it has to be "
@@ -249,7 +250,7 @@ def _white_space(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
 def _hybrid_dna(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
     kind = pre_tokenizer(metadata)
     if not kind.byte_level:
-        pre = metadata.get("tokenizer.ggml.pre")
+        pre = text_value(metadata, "tokenizer.ggml.pre")
         raise UnsupportedError(f"tokenizer.ggml.pre {pre!r} merges no bytes, as 'hybriddna' does")
     vocabulary = read_vocabulary(metadata, add_bos_default=kind.add_bos)
     return vocabulary, HybridDna(vocabulary, metadata)
@@ -268,7 +269,7 @@ def _word_piece(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
         bos_names=("cls", "bos"),
         eos_names=("seperator", "eos"),  # GGUF's spelling
     )
-    if metadata.get("tokenizer.ggml.pre") in (japanese.WORDS, japanese.CHARACTERS):
+    if text_value(metadata, "tokenizer.ggml.pre") in (japanese.WORDS, japanese.CHARACTERS):
         return vocabulary, japanese.JapaneseWordPiece(vocabulary, metadata)
     return vocabulary, WordPiece(vocabulary, metadata)
 

@@ -14,7 +14,14 @@ from typing import Any
 
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.tokenizer.pieces import pieces
-from oxibonsai.tokenizer.vocabulary import CONTROL, Metadata, Vocabulary, flag
+from oxibonsai.tokenizer.vocabulary import (
+    CONTROL,
+    Metadata,
+    Vocabulary,
+    flag,
+    refuse_broken_texts,
+    text_value,
+)
 from oxibonsai.tokenizer.wordpiece import LONGEST_WORD, SPACE, library_form
 
 WORDS, CHARACTERS = "mecab", "mecab-character"
@@ -36,6 +43,7 @@ class JapaneseWordPiece:
 
         if vocabulary.unk_id is None:
             raise FormatError("tokenizer.ggml.unknown_token_id is missing: WordPiece needs it")
+        refuse_broken_texts(vocabulary.texts)
         forms = [
             text if kind == CONTROL else library_form(text)
             for text, kind in zip(vocabulary.texts, vocabulary.types, strict=True)
@@ -45,7 +53,7 @@ class JapaneseWordPiece:
             self._ids.setdefault(form, i)
         self._unknown = vocabulary.unk_id
         self._lower = flag(metadata, "tokenizer.ggml.normalizer.lowercase", False)
-        self._by_character = metadata.get("tokenizer.ggml.pre") == CHARACTERS
+        self._by_character = text_value(metadata, "tokenizer.ggml.pre") == CHARACTERS
         self._pieces = Model(
             self._ids, unk_token=forms[self._unknown], max_input_chars_per_word=LONGEST_WORD
         )

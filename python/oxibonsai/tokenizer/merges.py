@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oxibonsai.errors import FormatError
-from oxibonsai.tokenizer.vocabulary import Metadata, Vocabulary
+from oxibonsai.tokenizer.vocabulary import Metadata, Vocabulary, refuse_broken_texts
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
@@ -32,7 +32,7 @@ def merging_tokenizer(
         composes: A text is brought to Unicode's composed form (NFC) first.
 
     Raises:
-        FormatError: A merge names no tokens of the vocabulary.
+        FormatError: A merge names no tokens of the vocabulary, or a token is no UTF-8.
     """
     from tokenizers import Regex
     from tokenizers import Tokenizer as FastTokenizer
@@ -40,6 +40,7 @@ def merging_tokenizer(
     from tokenizers.normalizers import NFC
     from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
+    refuse_broken_texts(vocabulary.texts)
     ids = {t: i for i, t in enumerate(vocabulary.texts)}
     pairs = _pairs(vocabulary, metadata, ids)
     model = BPE(vocab=ids, merges=pairs, ignore_merges=ignore_merges, byte_fallback=byte_fallback)

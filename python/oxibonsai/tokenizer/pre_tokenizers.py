@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 
 from oxibonsai.errors import UnsupportedError
-from oxibonsai.tokenizer.vocabulary import Metadata, flag
+from oxibonsai.tokenizer.vocabulary import Metadata, flag, text_value
 
 _CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -254,13 +254,11 @@ def pre_tokenizer(metadata: Metadata) -> PreTokenizer:
     """Return what the file's ``tokenizer.ggml.pre`` names, as the file's other keys change it.
 
     Raises:
-        FormatError: ``COMPOSES_KEY`` is no boolean.
+        FormatError: The name is no text, or ``COMPOSES_KEY`` no boolean.
         UnsupportedError: The name is not known.
     """
-    name = metadata.get("tokenizer.ggml.pre", "default")
-    if name == "":
-        name = "default"
-    if not isinstance(name, str) or name not in PRE_TOKENIZERS:
+    name = text_value(metadata, "tokenizer.ggml.pre") or "default"
+    if name not in PRE_TOKENIZERS:
         raise UnsupportedError(
             f"tokenizer.ggml.pre is {name!r}; known pre-tokenizers are {', '.join(PRE_TOKENIZERS)}"
         )

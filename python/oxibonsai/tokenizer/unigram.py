@@ -20,6 +20,7 @@ from oxibonsai.tokenizer.vocabulary import (
     Metadata,
     Vocabulary,
     flag,
+    refuse_broken_texts,
 )
 
 _SPACE = "\u2581"
@@ -40,6 +41,7 @@ class Unigram:
             raise FormatError("tokenizer.ggml.scores is missing: unigram needs one for each token")
         if vocabulary.unk_id is None:
             raise FormatError("tokenizer.ggml.unknown_token_id is missing: unigram needs it")
+        refuse_broken_texts(texts)
         normal = [s for s, kind in zip(scores, types, strict=True) if kind == NORMAL]
         if not normal:
             raise FormatError("tokenizer.ggml.token_type has no normal token")

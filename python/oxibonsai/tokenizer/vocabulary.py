@@ -163,6 +163,25 @@ def _numbers(metadata: Metadata, key: str, count: int) -> list[float]:
     return numbers
 
 
+def refuse_broken_texts(texts: list[str]) -> None:
+    """Raise `FormatError` if a token is no UTF-8: the `tokenizers` library takes no other."""
+    for i, text in enumerate(texts):
+        try:
+            text.encode()
+        except UnicodeEncodeError as e:
+            raise FormatError(
+                f"tokenizer.ggml.tokens[{i}] is {text!r:.80}, no UTF-8, as this kind of tokenizer needs"
+            ) from e
+
+
+def text_value(metadata: Metadata, key: str, default: str | None = None) -> str | None:
+    """Return a value that is a text; None where the file has none and there is no default."""
+    value = metadata.get(key, default)
+    if value is not None and not isinstance(value, str):
+        raise FormatError(f"{key} is {value!r:.80}, not a text")
+    return value
+
+
 def flag(metadata: Metadata, key: str, default: bool) -> bool:
     """A value that is true or false."""
     value = metadata.get(key, default)

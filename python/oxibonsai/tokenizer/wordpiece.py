@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from oxibonsai.errors import FormatError
 from oxibonsai.tokenizer.pieces import pieces
-from oxibonsai.tokenizer.vocabulary import CONTROL, Metadata, Vocabulary, flag
+from oxibonsai.tokenizer.vocabulary import CONTROL, Metadata, Vocabulary, flag, refuse_broken_texts
 
 SPACE = "\u2581"
 LONGEST_WORD = 100  # characters; BERT takes a longer one as unknown
@@ -36,6 +36,7 @@ class WordPiece:
 
         if vocabulary.unk_id is None:
             raise FormatError("tokenizer.ggml.unknown_token_id is missing: WordPiece needs it")
+        refuse_broken_texts(vocabulary.texts)
         forms = [
             text if kind == CONTROL else library_form(text)
             for text, kind in zip(vocabulary.texts, vocabulary.types, strict=True)
