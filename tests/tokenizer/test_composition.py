@@ -95,7 +95,7 @@ def transformers_qwen(qwen: Tokenizer) -> Any:
     from transformers import Qwen2Tokenizer
 
     file = _core.GgufFile(str(TRUTH / "vocab" / "ggml-vocab-qwen2.gguf"))
-    merges = [tuple(m.split(" ")) for m in file.get("tokenizer.ggml.merges")]
+    merges: Any = [tuple(m.split(" ")) for m in file.get("tokenizer.ggml.merges")]
     texts = qwen.vocabulary.texts
     special = sorted(qwen.special_ids)
     tokenizer = Qwen2Tokenizer(vocab={t: i for i, t in enumerate(texts)}, merges=merges)

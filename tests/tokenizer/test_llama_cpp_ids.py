@@ -73,6 +73,17 @@ def test_pieces_have_the_ids_of_the_whole(name: str, monkeypatch: pytest.MonkeyP
         assert tokenizer.encode(text) == ids, text
 
 
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("t5")])
+def test_the_special_ids_of_t5_need_not_be_named(name: str) -> None:
+    file = FILES[name]
+    values = record()["vocabularies"][file["vocabulary"]] | file["keys"]
+    unnamed = {k: v for k, v in values.items() if k not in ("unknown_token_id", "eos_token_id")}
+    tokenizer = Tokenizer.from_gguf({f"tokenizer.ggml.{k}": v for k, v in unnamed.items()})
+    assert (tokenizer.pad_id, tokenizer.eos_id, tokenizer.unk_id) == (0, 1, 2)
+    for text, ids in zip(record()["texts"], recorded_ids(file["ids"]), strict=True):
+        assert tokenizer.encode(text) == ids, text
+
+
 LOSSY = ("t5", "whitespace", "hybriddna", "gpt2 sarvam-moe", "gpt2 gemma4", "gemma4", "plamo2")
 
 

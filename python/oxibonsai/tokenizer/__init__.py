@@ -42,6 +42,7 @@ from oxibonsai.tokenizer.wordpiece import WordPiece
 __all__ = ["StreamDecoder", "Tokenizer", "Watch"]
 
 _NO_STRIPS = Strips()
+_T5_IDS = {"padding": 0, "eos": 1, "unknown": 2}  # T5's, which llama.cpp takes too
 
 
 class Tokenizer:
@@ -275,7 +276,9 @@ def _word_piece(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
 
 
 def _unigram(metadata: Metadata) -> tuple[Vocabulary, Algorithm]:
-    vocabulary = read_vocabulary(metadata, add_bos_default=False, add_eos_default=True)
+    vocabulary = read_vocabulary(
+        metadata, add_bos_default=False, add_eos_default=True, default_ids=_T5_IDS
+    )
     return vocabulary, Unigram(vocabulary, metadata)
 
 

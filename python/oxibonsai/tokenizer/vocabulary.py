@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,6 +98,7 @@ def read_vocabulary(
     add_eos_default: bool = False,
     bos_names: tuple[str, ...] = ("bos",),
     eos_names: tuple[str, ...] = ("eos",),
+    default_ids: Mapping[str, int] = MappingProxyType({}),
 ) -> Vocabulary:
     """Reads ``tokenizer.ggml.*``; FormatError names the key and index of what is wrong.
 
@@ -103,6 +106,7 @@ def read_vocabulary(
         metadata: Of the file.
         add_bos_default, add_eos_default: Whether a text is framed, where the file doesn't say.
         bos_names, eos_names: What the frame's ids are called, the name that counts most first.
+        default_ids: Special ids by their names, where the file has none and the vocabulary is as large.
     """
     texts = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
@@ -115,7 +119,8 @@ def read_vocabulary(
         key = f"tokenizer.ggml.{name}_token_id"
         value = metadata.get(key)
         if value is None:
-            return None
+            default = default_ids.get(name, count)
+            return default if default < count else None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
             raise FormatError(f"{key} is {value!r}, outside the vocabulary of {count} tokens")
         return value
