@@ -139,10 +139,15 @@ class RmsNormed(Sizes):
     layer_norm_eps: float = constant(0.0)
 
 
-def layer_norm_epsilon(name: str) -> Any:
-    """Return the field of the epsilon of LayerNorms, by its name in ``config.json``."""
+def layer_norm_epsilon(*names: str) -> Any:
+    """Return the field of the epsilon of LayerNorms, by its name in ``config.json``, if it has one."""
     key = "attention.layer_norm_epsilon"
-    return real(name, key, POSITIVE_EPSILON, default=1e-5)
+    return real(names, key, POSITIVE_EPSILON, default=1e-5)
+
+
+def tied(default: bool = False) -> Any:
+    """Return the field that says whether the token table is the output matrix, too."""
+    return told_by_tensors("tie_word_embeddings", "output.weight", absent=True, default=default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +162,7 @@ class LayerNormed(Sizes):
 class Constants:
     """What shared passes read, as it is in most decoders; a family that differs restates a field."""
 
-    tie_word_embeddings: bool = told_by_tensors("tie_word_embeddings", "output.weight", absent=True)
+    tie_word_embeddings: bool = tied()
     attention_scale: float = real(
         (),
         "attention.scale",
@@ -200,6 +205,11 @@ def outside(c: Any, *norm_operations: Operation) -> Iterator[Tensor]:
     yield weight("model.embed_tokens", "token_embd")
     yield norm("model.norm", "output_norm", *norm_operations)
     yield weight("lm_head", "output", optional=c.tie_word_embeddings)
+
+
+def final_bias() -> Iterator[Tensor]:
+    """Yield the bias of the norm before the output matrix."""
+    yield bias("model.norm", "output_norm")
 
 
 def norms(

@@ -99,6 +99,46 @@ class Rope:
         return found
 
 
+# What newer configurations say of YaRN besides, with GGUF's names.
+YARN_NUMBERS = {
+    "attention_factor": "yarn_attn_factor",
+    "beta_fast": "yarn_beta_fast",
+    "beta_slow": "yarn_beta_slow",
+}
+
+
+@dataclass(frozen=True)
+class YarnNumbers:
+    """Numbers of YaRN that ``config.json`` may state: a file gets those that it does."""
+
+    def read_config_json(self, config: ConfigJson, known: Known) -> tuple[tuple[str, float], ...]:
+        """Return the numbers that ``config.json`` says, by GGUF's names."""
+        rope = config.get("rope_parameters", "rope_scaling")
+        return yarn_numbers(config, rope if isinstance(rope, dict) else {})
+
+    def write_config_json(self, value: Any, c: Any) -> dict[str, Any]:
+        """Return no field: :class:`Rope` refuses numbers that are not the usual ones."""
+        return {}
+
+    def read_gguf(self, keys: Keys, known: Known) -> tuple[tuple[str, float], ...]:
+        """Return the numbers that a file says."""
+        stated = ((name, keys.get(f"rope.scaling.{name}")) for name in YARN_NUMBERS.values())
+        return tuple((name, value) for name, value in stated if value is not None)
+
+    def write_gguf(self, value: tuple[tuple[str, float], ...], c: Any) -> GgufKeys:
+        """Return the keys of the numbers."""
+        return {f"rope.scaling.{name}": (number, "f32") for name, number in value}
+
+
+def yarn_numbers(config: ConfigJson, rope: dict[str, Any]) -> tuple[tuple[str, float], ...]:
+    """Return the numbers of YaRN that an object states, by GGUF's names."""
+    return tuple(
+        (key, config.number(rope[name], name, 1e6))
+        for name, key in YARN_NUMBERS.items()
+        if rope.get(name) is not None
+    )
+
+
 def read_rope(
     config: ConfigJson, kinds: Collection[str], rope: Any = None, *, also: Collection[str] = ()
 ) -> tuple[str, dict[str, float]]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from oxibonsai.architectures.rotary import YARN_NUMBERS
 from oxibonsai.convert import decoder
 from oxibonsai.convert.decoder import row_order
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Recipe
-from oxibonsai.convert.rope import YARN_MORE, read_rope, rope_keys, yarn_keys
+from oxibonsai.convert.rope import read_rope, rope_keys, yarn_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 from oxibonsai.errors import FormatError
 
 _GROWTH, _SCALES = "llama_4_scaling_beta", ("mscale", "mscale_all_dim")
-_ALSO = (*YARN_MORE, _GROWTH, *_SCALES, "max_position_embeddings")
+_ALSO = (*YARN_NUMBERS, _GROWTH, *_SCALES, "max_position_embeddings")
 
 
 def metadata(folder: ModelFolder) -> Metadata:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from oxibonsai.architectures.rotary import YARN_NUMBERS
 from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Recipe
-from oxibonsai.convert.rope import YARN_MORE, read_rope, rope_keys, yarn_keys
+from oxibonsai.convert.rope import read_rope, rope_keys, yarn_keys
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 
 LAYER = {
@@ -26,7 +27,7 @@ def metadata(folder: ModelFolder) -> Metadata:
         _, local = read_rope(folder, ("default",), rope.get("sliding_attention"))
         own = {"olmo2.rope.freq_base_swa": (local["rope_theta"], "f32")}
         rope = rope["full_attention"]
-    found = read_rope(folder, kinds, rope, also=YARN_MORE)
+    found = read_rope(folder, kinds, rope, also=YARN_NUMBERS)
     keys = {
         **decoder.dimension_keys(folder, "olmo2"),
         **rope_keys("olmo2", *found),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from oxibonsai.architectures import FAMILIES
 from oxibonsai.convert.apertus import APERTUS
-from oxibonsai.convert.arcee import ARCEE
 from oxibonsai.convert.baichuan import BAICHUAN
 from oxibonsai.convert.bailingmoe2 import BAILINGMOE2
 from oxibonsai.convert.bert import BERT, ROBERTA
@@ -16,20 +15,17 @@ from oxibonsai.convert.cohere import COHERE2, COMMAND_R
 from oxibonsai.convert.dbrx import DBRX
 from oxibonsai.convert.deci import DECI
 from oxibonsai.convert.deepseek2 import DEEPSEEK2, MISTRAL4
-from oxibonsai.convert.ernie4_5 import ERNIE4_5
 from oxibonsai.convert.ernie4_5_moe import ERNIE4_5_MOE
 from oxibonsai.convert.exaone import EXAONE
 from oxibonsai.convert.exaone4 import EXAONE4
 from oxibonsai.convert.falcon import FALCON
 from oxibonsai.convert.families import converter_of
-from oxibonsai.convert.gemma import GEMMA
 from oxibonsai.convert.gemma2 import GEMMA2
 from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.gemma3_multimodal import GEMMA3_MULTIMODAL
 from oxibonsai.convert.gemma3n import GEMMA3N, GEMMA3N_MULTIMODAL
 from oxibonsai.convert.gemma4 import GEMMA4, GEMMA4_MULTIMODAL
 from oxibonsai.convert.gemma_embedding import GEMMA_EMBEDDING
-from oxibonsai.convert.glm import GLM, GLM4
 from oxibonsai.convert.glm4moe import GLM4MOE
 from oxibonsai.convert.gpt2 import GPT2, STARCODER
 from oxibonsai.convert.gpt_oss import GPT_OSS
@@ -57,15 +53,12 @@ from oxibonsai.convert.mistral3 import MISTRAL3
 from oxibonsai.convert.mixtral import MIXTRAL
 from oxibonsai.convert.modern_bert import MODERN_BERT
 from oxibonsai.convert.mpt import MPT
-from oxibonsai.convert.nemotron import NEMOTRON
 from oxibonsai.convert.nemotron_h import NEMOTRON_H
 from oxibonsai.convert.nomic_bert import NOMIC_BERT, NOMIC_BERT_MOE
-from oxibonsai.convert.olmo import OLMO
 from oxibonsai.convert.olmo2 import OLMO2
 from oxibonsai.convert.olmoe import OLMOE
 from oxibonsai.convert.openelm import OPENELM
 from oxibonsai.convert.orion import ORION
-from oxibonsai.convert.phi2 import PHI2
 from oxibonsai.convert.phi3 import PHI3
 from oxibonsai.convert.phimoe import PHIMOE
 from oxibonsai.convert.plamo import PLAMO
@@ -80,10 +73,8 @@ from oxibonsai.convert.qwen_vl import QWEN2VL, QWEN3VL, QWEN3VLMOE
 from oxibonsai.convert.recipe import Converter
 from oxibonsai.convert.refact import REFACT
 from oxibonsai.convert.rwkv7 import RWKV7
-from oxibonsai.convert.seed_oss import SEED_OSS
 from oxibonsai.convert.smollm3 import SMOLLM3
 from oxibonsai.convert.stablelm import STABLELM
-from oxibonsai.convert.starcoder2 import STARCODER2
 from oxibonsai.convert.t5 import T5, T5_ENCODER
 from oxibonsai.convert.xverse import XVERSE
 
@@ -91,7 +82,6 @@ from oxibonsai.convert.xverse import XVERSE
 RECIPES: dict[str, Converter] = {
     **{name: converter_of(family) for family in FAMILIES for name in family.model_types},
     "apertus": APERTUS,
-    "arcee": ARCEE,
     "bert": BERT,
     "big_bird": BIG_BIRD,
     "camembert": ROBERTA,
@@ -124,13 +114,11 @@ RECIPES: dict[str, Converter] = {
     "codeshell": CODESHELL,
     "cohere": COMMAND_R,
     "cohere2": COHERE2,
-    "ernie4_5": ERNIE4_5,
     "exaone": EXAONE,
     "exaone4": EXAONE4,
     "falcon": FALCON,
     "falcon_h1": FALCON_H1,
     "falcon_mamba": MAMBA,
-    "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3_MULTIMODAL,
     "gemma3_text": GEMMA3,
@@ -138,8 +126,6 @@ RECIPES: dict[str, Converter] = {
     "gemma3n_text": GEMMA3N,
     "gemma4": GEMMA4_MULTIMODAL,
     "gemma4_text": GEMMA4,
-    "glm": GLM,
-    "glm4": GLM4,
     "gpt2": GPT2,
     "gpt_bigcode": STARCODER,
     "gpt_neox": GPTNEOX,
@@ -158,13 +144,10 @@ RECIPES: dict[str, Converter] = {
     "mamba": MAMBA,
     "mamba2": MAMBA2,
     "mpt": MPT,
-    "nemotron": NEMOTRON,
     "nemotron_h": NEMOTRON_H,
-    "olmo": OLMO,
     "olmo2": OLMO2,
     "olmo3": OLMO2,
     "orion": ORION,
-    "phi": PHI2,
     "phi3": PHI3,
     "qwen2_vl": QWEN2VL,
     "qwen2_5_vl": QWEN2VL,
@@ -176,10 +159,8 @@ RECIPES: dict[str, Converter] = {
     "qwen3_5_moe_text": QWEN35MOE,
     "qwen3_5_text": QWEN35,
     "qwen3_next": QWEN3NEXT,
-    "seed_oss": SEED_OSS,
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,
-    "starcoder2": STARCODER2,
     "bailing_moe_v2": BAILINGMOE2,
     "dbrx": DBRX,
     "deepseek_v2": DEEPSEEK2,

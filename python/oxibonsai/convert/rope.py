@@ -14,7 +14,6 @@ from oxibonsai.architectures.rotary import PARTIAL as PARTIAL
 from oxibonsai.architectures.schema.sources import ConfigJson
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata
-from oxibonsai.errors import FormatError
 
 
 def config_json(folder: ModelFolder) -> ConfigJson:
@@ -56,24 +55,10 @@ def rope_keys(architecture: str, kind: str, numbers: dict[str, float]) -> Metada
     return keys
 
 
-# What newer configurations say of YaRN besides, with GGUF's names.
-YARN_MORE = {
-    "attention_factor": "yarn_attn_factor",
-    "beta_fast": "yarn_beta_fast",
-    "beta_slow": "yarn_beta_slow",
-}
-
-
 def yarn_keys(folder: ModelFolder, architecture: str, rope: Any = None) -> Metadata:
-    """GGUF's keys of ``YARN_MORE``, where the rotary embedding has them; arguments as of ``read_rope``."""
+    """Return GGUF's keys of ``YARN_NUMBERS``, where the rotary embedding has them."""
+    config = config_json(folder)
     if rope is None:
-        rope = folder.config.get("rope_parameters") or folder.config.get("rope_scaling") or {}
-    found: Metadata = {}
-    for name, key in YARN_MORE.items():
-        value = rope.get(name) if isinstance(rope, dict) else None
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
-            raise FormatError(f"{folder.path / 'config.json'}: {name} is {value!r}, not above zero")
-        found[f"{architecture}.rope.scaling.{key}"] = (float(value), "f32")
-    return found
+        rope = config.get("rope_parameters", "rope_scaling")
+    numbers = rotary.yarn_numbers(config, rope if isinstance(rope, dict) else {})
+    return {f"{architecture}.rope.scaling.{key}": (value, "f32") for key, value in numbers}

@@ -7,8 +7,6 @@ model's is checked there too, so that nothing here needs to think of what else a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from oxibonsai.architectures import FAMILIES
@@ -83,12 +81,6 @@ def _cohere2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 def _smollm3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     rotated = [int((i + 1) % 4 != 0) for i in range(c.num_hidden_layers)]
     return {**_llama(checkpoint, c), "no_rope_layers": rotated, "use_sliding_window": False}
-
-
-def _starcoder2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    use_bias = biased(checkpoint, *ATTENTION, *MLP)
-    own = {"hidden_act": "gelu_pytorch_tanh", "use_bias": use_bias}
-    return {**own, "sliding_window": c.sliding_window or None}
 
 
 def _gpt(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
@@ -171,15 +163,6 @@ def _xielu(checkpoint: Checkpoint) -> dict[str, Floats]:
     return found
 
 
-def _plain(*, bias: str = "attention_bias", act: str = "silu") -> Callable[..., Fields]:
-    """One field for all biases."""
-
-    def own(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-        return {"hidden_act": act, bias: biased(checkpoint, *ATTENTION, *MLP)}
-
-    return own
-
-
 # Weights of a layer's activation; transformers has two of them as vectors of one number.
 XIELU: dict[str, tuple[int, ...]] = {"alpha_n": (1,), "alpha_p": (1,), "beta": (), "eps": ()}
 _UNBIASED = {"hidden_act": "silu", "attention_bias": False}
@@ -190,9 +173,6 @@ SAVED: dict[str, Saved] = {
     **STATES,
     **GEMMAS,
     **ENCODERS,
-    "gemma": Saved(
-        "gemma", "Gemma", lambda m, c: {**_UNBIASED, "hidden_act": "gelu_pytorch_tanh"}
-    ),
     "gemma2": Saved("gemma2", "Gemma2", _gemma2),
     "gemma3": Saved("gemma3_text", "Gemma3", _gemma3),
     "apertus": Saved(
@@ -200,13 +180,9 @@ SAVED: dict[str, Saved] = {
     ),
     "bitnet": Saved("bitnet", "BitNet", lambda m, c: {**_UNBIASED, "hidden_act": c.hidden_act}),
     "falcon": Saved("falcon", "Falcon", _falcon, "layer_norm_epsilon", head_dim=False),
-    "arcee": Saved("arcee", "Arcee", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}),
-    "chatglm": Saved("glm", "Glm", _plain()),
     "cohere2": Saved("cohere2", "Cohere2", _cohere2, "layer_norm_eps"),
     "command-r": Saved("cohere", "Cohere", _command_r, "layer_norm_eps"),
-    "ernie4_5": Saved("ernie4_5", "Ernie4_5", _plain(bias="use_bias")),
     "exaone4": Saved("exaone4", "Exaone4", lambda m, c: {"hidden_act": "silu", **windows(c)}),
-    "glm4": Saved("glm4", "Glm4", _plain()),
     "gpt2": Saved("gpt2", "GPT2", _gpt, "layer_norm_epsilon", head_dim=False),
     "gptj": Saved(
         "gptj",
@@ -225,21 +201,11 @@ SAVED: dict[str, Saved] = {
     "bloom": Saved("bloom", "Bloom", _bloom, "layer_norm_epsilon", head_dim=False, rope="none"),
     "mistral3": Saved("ministral3", "Ministral3", _mistral3, rope="none"),
     "mpt": Saved("mpt", "Mpt", _mpt, "layer_norm_epsilon", head_dim=False, rope="none"),
-    "nemotron": Saved(
-        "nemotron", "Nemotron", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}, "norm_eps"
-    ),
-    "olmo": Saved("olmo", "Olmo", lambda m, c: {**_UNBIASED, "clip_qkv": c.clamp_kqv or None}, ""),
     "olmo2": Saved("olmo2", "Olmo2", lambda m, c: _UNBIASED),
     "olmo3": Saved(
         "olmo3", "Olmo3", lambda m, c: {**_UNBIASED, **windows(c)}, rope="by kind"
     ),
-    "phi2": Saved("phi", "Phi", lambda m, c: {"hidden_act": "gelu_new"}, "layer_norm_eps"),
     "phi3": Saved("phi3", "Phi3", _phi3),
-    "seed_oss": Saved(
-        "seed_oss",
-        "SeedOss",
-        lambda m, c: {**_llama(m, c), "attention_bias": biased(m, *QKV), "attention_out_bias": False},
-    ),
     "smollm3": Saved("smollm3", "SmolLM3", _smollm3),
     "stablelm": Saved(
         "stablelm",
@@ -255,7 +221,6 @@ SAVED: dict[str, Saved] = {
     "starcoder": Saved(
         "gpt_bigcode", "GPTBigCode", _starcoder, "layer_norm_epsilon", head_dim=False
     ),
-    "starcoder2": Saved("starcoder2", "Starcoder2", _starcoder2, "norm_epsilon"),
 }  # fmt: skip
 # Architectures whose layers are those of another, which transformers knows without code from elsewhere.
 _SAME_LAYERS = {

@@ -81,10 +81,10 @@ EPSILON = Kind(
 POSITIVE_EPSILON = Kind(
     "f32", EPSILON.of_config_json, lambda keys, key, default: keys.positive(key, default)
 )
-POSITIVE = Kind(
+POSITIVE = Kind(  # where nothing says, any default
     "f32",
     lambda config, value, name: config.number(value, name, 1e6),
-    lambda keys, key, default: keys.positive(key, default),
+    lambda keys, key, default: default if keys.get(key, default) is default else keys.positive(key),
 )
 FLAG = Kind("bool", ConfigJson.flag, lambda keys, key, default: keys.flag(key, default))
 

@@ -1,0 +1,57 @@
+"""Phi-1.5 and Phi-2: both halves of a layer read one norm, a part of each head is rotated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from oxibonsai.architectures import decoder
+from oxibonsai.architectures.decoder import LayerNormDecoder
+from oxibonsai.architectures.layers import blocks
+from oxibonsai.architectures.layers.blocks import norm as apply_norm
+from oxibonsai.architectures.layers.sizes import Weights
+from oxibonsai.architectures.rotary import Rope
+from oxibonsai.architectures.schema.family import Family
+from oxibonsai.architectures.schema.fields import field, fixed
+from oxibonsai.architectures.schema.tensors import Entry, bias, norm, weight
+from oxibonsai.graph import Builder, RopeConfig, Value
+
+PARTS = {
+    **decoder.QKV,
+    "self_attn.dense": "attn_output",
+    "mlp.fc1": "ffn_up",
+    "mlp.fc2": "ffn_down",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(LayerNormDecoder):
+    """The fields of a model."""
+
+    activation: str = fixed("gelu_new", name="hidden_act")
+    qk_layernorm: bool = fixed(False, name="qk_layernorm", written=False)
+    rope: RopeConfig = field(Rope(("default",), counted=True, share=0.5))
+
+
+def tensors(c: Config) -> Iterator[Entry]:
+    """Yield all tensors of a model."""
+    yield weight("model.embed_tokens", "token_embd")
+    yield norm("model.final_layernorm", "output_norm")
+    yield bias("model.final_layernorm", "output_norm")
+    yield weight("lm_head", "output", optional=c.tie_word_embeddings)
+    yield bias("lm_head", "output", optional=True)
+    for i in range(c.num_hidden_layers):
+        yield from decoder.norms(i, {"input_layernorm": "attn_norm"})
+        yield from decoder.biases(i, {"input_layernorm": "attn_norm"})
+        yield from decoder.matrices(i, PARTS, biased=True)
+
+
+def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
+    """Return the hidden states after layer i."""
+    x = apply_norm(g, c, w, h, f"blk.{i}.attn_norm")
+    a = blocks.rotated_attention(g, c, w, x, i)
+    h = blocks.attention_output(g, c, w, a, i, add=h)
+    return blocks.plain_mlp(g, c, w, x, i, g.gelu_tanh, add=h)
+
+
+FAMILY = Family("phi2", ("phi",), "Phi", "Phi", Config, tensors, layer)
