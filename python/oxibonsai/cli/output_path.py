@@ -27,8 +27,8 @@ class OutputFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path, as :mod:`oxibonsai.files.whole_file` writes to it."""
-        path = super().convert(STANDARD_OUTPUT if value == "-" else value, param, ctx)
-        if ctx is not None and is_standard_output(Path(path)):
+        path: Any = super().convert(STANDARD_OUTPUT if value == "-" else value, param, ctx)
+        if ctx is not None and is_standard_output(path):
             ctx.with_resource(redirect_stdout(sys.stderr))
         return path
 
@@ -41,8 +41,8 @@ class OutputFolder(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path; it can't be standard output, which is one file."""
-        path = super().convert(value, param, ctx)
-        if value == "-" or is_standard_output(Path(path)):
+        path: Any = super().convert(value, param, ctx)
+        if value == "-" or is_standard_output(path):
             self.fail(
                 f"{value} is standard output, but several files are written: name a place on a disk",
                 param,

@@ -11,7 +11,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
-_MOST_DOUBLINGS = 6  # half a minute between two tries
+_MOST_FAILURES = 6  # half a minute between two tries
 
 
 class Outcome:
@@ -43,8 +43,8 @@ class Outcome:
 
     def seconds_to_retry(self) -> int:
         """Count a failed load, and return how long to wait before the next one."""
-        self._page[3] = min(self._page[3] + 1, _MOST_DOUBLINGS)
-        return 2 ** (self._page[3] - 1)
+        self._page[3] = failures = min(self._page[3] + 1, _MOST_FAILURES)
+        return int(2 ** (failures - 1))
 
     @property
     def exit_code(self) -> int:
