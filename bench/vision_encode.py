@@ -149,7 +149,7 @@ def measure_peaks(threads: int) -> tuple[float, float]:
 
 def write_tower(path: Path, s: Shape, kind: str) -> None:
     """A random tower, its linear layers of a type; the last of Gemma 3 is F16 as in published files."""
-    writer = _core.GgufWriter(str(path))
+    writer = _core.GgufWriter(path.open("wb"))
     keys: dict[str, tuple[Any, str]] = {
         "general.architecture": ("clip", "str"),
         "clip.has_vision_encoder": (True, "bool"),

@@ -66,7 +66,7 @@ def write(
     quant_type: str = "F32",
 ) -> None:
     """Writes the file, with keys replaced, added or (None) left out."""
-    writer = _core.GgufWriter(str(path))
+    writer = _core.GgufWriter(path.open("wb"))
     for key, entry in {**KEYS, **(changes or {})}.items():
         if entry is not None:
             writer.add_metadata(key, *entry)

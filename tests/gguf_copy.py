@@ -30,7 +30,7 @@ def copy(
     file = _core.GgufFile(str(source))
     found = {k: (file.get(k), _type(file, k)) for k in file.keys()}  # noqa: SIM118 - not a dict
     found = {k: v for k, v in found.items() if k not in without}
-    writer = _core.GgufWriter(str(target))
+    writer = _core.GgufWriter(target.open("wb"))
     for key, (value, value_type) in {**found, **(keys or {})}.items():
         writer.add_metadata(key, value, value_type)
     contents = []

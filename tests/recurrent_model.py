@@ -104,7 +104,7 @@ def write(path: Path, architecture: str, *, seed: int = 1) -> Path:
     }
     keys |= {f"{architecture}.{key}": (value, "u32") for key, value in numbers.items()}
     keys[f"{architecture}.rope.freq_base"] = (1e4, "f32")
-    writer = _core.GgufWriter(str(path))
+    writer = _core.GgufWriter(path.open("wb"))
     for key, entry in (keys | tiny_model.tokenizer_keys()).items():
         writer.add_metadata(key, *entry)
     for name, values in tensors.items():

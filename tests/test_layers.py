@@ -111,7 +111,7 @@ PYTHON = {
     "train": {"errors", "files", "convert"},
     "hf": _BELOW_ENGINE | {"engine", "chat", "export"},
     "llm": _BELOW_ENGINE | {"engine", "chat"},
-    "loadtest": {"errors"},
+    "loadtest": {"errors", "files"},
     "server": _BELOW_SERVER,
     "cli": _BELOW_SERVER
     | {

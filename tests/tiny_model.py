@@ -101,7 +101,7 @@ def write(
         else:
             contents[name] = (shape, _GROUPS["Q1_0"]["gguf_id"], _blocks(random, *shape))
     contents |= tensors or {}
-    writer = _core.GgufWriter(str(path))
+    writer = _core.GgufWriter(path.open("wb"))
     for key, entry in keys.items():
         if entry is not None:
             writer.add_metadata(key, *entry)

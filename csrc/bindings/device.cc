@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "base/mapped_file.h"
 #include "bindings/executable.h"
 #include "bindings/kv_types.h"
 #include "bindings/register.h"
@@ -15,7 +16,6 @@
 #include "cpu/executable.h"
 #include "cpu/kv_layout.h"
 #include "cpu/profiler.h"
-#include "format/mapped_file.h"
 
 namespace py = pybind11;
 
@@ -98,7 +98,7 @@ PackedWeights pack(CpuDevice& device, const graph::Weights& weights,
 // Weights that an earlier run packed, in a file from byte `offset` on.
 PackedWeights attach(CpuDevice& device, const graph::Weights& weights, const std::string& path,
                      int64_t offset) {
-  const auto file = std::make_shared<const format::MappedFile>(path);
+  const auto file = std::make_shared<const MappedFile>(path);
   const auto size = static_cast<int64_t>(file->size());
   if (offset < 0 || offset > size || offset % 64 != 0)
     throw RequestError(path + " is no file of packed weights");

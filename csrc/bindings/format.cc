@@ -155,6 +155,19 @@ void register_format(py::module_& m) {
       .def_readonly("gguf_id", &TensorInfo::gguf_id)
       .def_readonly("offset", &TensorInfo::offset, "Bytes from the start of the file.")
       .def_readonly("nbytes", &TensorInfo::bytes);
+  py::class_<MappedFile, std::shared_ptr<MappedFile>>(m, "MappedFile", py::buffer_protocol(),
+                                                      "A whole file, mapped read-only.")
+      .def(py::init<const std::string&>(), py::arg("path"))
+      .def("__len__", &MappedFile::size)
+      .def("check_unchanged", &MappedFile::check_unchanged,
+           "Raises FormatError if the file has been written to since it was mapped.")
+      .def(
+          "release",
+          [](const MappedFile& f) { f.release(f.data(), static_cast<int64_t>(f.size())); },
+          "Takes the bytes out of memory; the next look at them reads the file again.")
+      .def_buffer([](const MappedFile& f) {
+        return py::buffer_info(f.data(), static_cast<py::ssize_t>(f.size()));
+      });
   py::class_<GgufFile, std::shared_ptr<GgufFile>>(m, "GgufFile")
       .def(py::init([](const std::string& path, const std::string& quant_type) {
              return std::const_pointer_cast<GgufFile>(GgufFile::open(path, quant_type));
@@ -176,6 +189,8 @@ void register_format(py::module_& m) {
       .def("tensor", &tensor, py::arg("name"), py::return_value_policy::reference_internal)
       .def("tensor_bytes", &tensor_bytes, py::arg("name"),
            "Read-only view of a tensor's stored bytes; keeps the file mapped.")
+      .def("check_unchanged", &GgufFile::check_unchanged,
+           "Raises FormatError if the file has been written to since it was opened.")
       .def("release", &release, py::arg("name"),
            "Takes a tensor's bytes out of memory; the next look at them reads the file again.");
 }

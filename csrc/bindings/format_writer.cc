@@ -1,6 +1,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <string_view>
+
 #include "base/check.h"
 #include "bindings/register.h"
 #include "format/gguf_writer.h"
@@ -13,6 +15,27 @@ namespace {
 using format::GgufWriter;
 using format::ValueType;
 using Bytes = py::array_t<uint8_t, py::array::c_style | py::array::forcecast>;
+
+// Writes into a binary file of Python's, which waits, is interrupted and fails as all others do.
+class FileWriter : public GgufWriter {
+ public:
+  FileWriter(const py::object& file, uint64_t alignment)
+      : GgufWriter([write = file.attr("write")](std::string_view bytes) { write(view(bytes)); },
+                   alignment),
+        file_(file) {}
+
+  void close() {
+    check_complete();
+    file_.attr("close")();
+  }
+
+ private:
+  static py::memoryview view(std::string_view bytes) {
+    return py::memoryview::from_memory(bytes.data(), static_cast<py::ssize_t>(bytes.size()));
+  }
+
+  const py::object file_;
+};
 
 ValueType type_by_name(const std::string& name) {
   for (uint32_t i = 0; i < static_cast<uint32_t>(ValueType::kCount); ++i)
@@ -64,7 +87,7 @@ std::string encode(ValueType type, const py::handle& value) {
 }
 
 // `type` is a value type's name, or arr[NAME] for a list.
-void add_metadata(GgufWriter& writer, const std::string& key, const py::object& value,
+void add_metadata(FileWriter& writer, const std::string& key, const py::object& value,
                   const std::string& type) {
   if (type.rfind("arr[", 0) != 0) {
     const ValueType t = type_by_name(type);
@@ -81,7 +104,7 @@ void add_metadata(GgufWriter& writer, const std::string& key, const py::object& 
   writer.add_metadata(key, ValueType::kArray, GgufWriter::encode_array(element, count, elements));
 }
 
-void add_tensor(GgufWriter& writer, const std::string& name, std::vector<uint64_t> shape,
+void add_tensor(FileWriter& writer, const std::string& name, std::vector<uint64_t> shape,
                 int32_t gguf_id, uint64_t bytes) {
   writer.add_tensor(name, {shape.rbegin(), shape.rend()}, gguf_id, bytes);
 }
@@ -89,8 +112,8 @@ void add_tensor(GgufWriter& writer, const std::string& name, std::vector<uint64_
 }  // namespace
 
 void register_format_writer(py::module_& m) {
-  py::class_<GgufWriter>(m, "GgufWriter")
-      .def(py::init<const std::string&, uint64_t>(), py::arg("path"),
+  py::class_<FileWriter>(m, "GgufWriter")
+      .def(py::init<const py::object&, uint64_t>(), py::arg("file"),
            py::arg("alignment") = GgufWriter::kDefaultAlignment)
       .def("add_metadata", &add_metadata, py::arg("key"), py::arg("value"), py::arg("type"))
       .def("copy_metadata", &GgufWriter::copy_metadata, py::arg("file"), py::arg("key"),
@@ -100,9 +123,10 @@ void register_format_writer(py::module_& m) {
       .def("write_header", &GgufWriter::write_header)
       .def(
           "write_tensor",
-          [](GgufWriter& w, const Bytes& data) { w.write_tensor(data.data(), data.size()); },
+          [](FileWriter& w, const Bytes& data) { w.write_tensor(data.data(), data.size()); },
           py::arg("data"))
-      .def("close", &GgufWriter::close, "Puts the finished file under its name.");
+      .def("close", &FileWriter::close,
+           "Closes the file; raises RequestError if a tensor has not been written.");
 }
 
 }  // namespace oxibonsai::bindings

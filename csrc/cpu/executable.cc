@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "cpu/quantized_rows.h"
+#include "graph/tables.h"
 
 namespace oxibonsai::cpu {
 
@@ -134,9 +135,12 @@ void Executable::make_runners(const CpuDevice& device) {
   RunnerContext context{
       &state_,
       [this](ValueId id) { return ref(id); },
-      [&device](const graph::WeightPtr& w) {
+      [&device, this](const graph::WeightPtr& w) {
         PackedWeightPtr packed = device.packed(w);
         if (packed == nullptr) throw RequestError(w->name() + " is not packed for this device");
+        LinearArgs args{};
+        packed->bind(0, &args);
+        files_.add(args.weight);  // used where it is, or packed by an earlier process
         return packed;
       },
       static_cast<int>(storages_.size()),
@@ -145,6 +149,7 @@ void Executable::make_runners(const CpuDevice& device) {
     runners_.push_back(op.visit([&](const auto& o) { return make_runner(o, context); }));
     ++context.workspace;
   }
+  for (const graph::WeightPtr& table : graph::tables_of(lowered_)) files_.add(table->data());
 }
 
 // An op's first phase joins the stage before it where that consists of first phases too, and
@@ -275,6 +280,7 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
     clocks->add(p.op, OpClocks::Clock::now() - begin);
   };
   crew_.record(pool_->run(crew_.threads(), std::move(items), work));
+  files_.check_unchanged();
   if (clocks != nullptr) profiler_->add(lowered_, step, *clocks);
   if (state_.paged.empty() && state_.slot.empty()) give_back();
 }

@@ -9,6 +9,7 @@
 
 #include "base/aligned.h"
 #include "base/crew_size.h"
+#include "base/file_set.h"
 #include "base/huge_buffer.h"
 #include "cpu/device.h"
 #include "cpu/memory_plan.h"
@@ -51,7 +52,8 @@ class Executable {
   }
 
   // Runs the batch. `results` holds memory for each output, [output_rows(), columns].
-  // RequestError where the batch does not fit the graph or the state.
+  // RequestError where the batch does not fit the graph or the state; FormatError where a file that
+  // was read meanwhile is no longer as it was: the results are of no use.
   void run(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
 
  private:
@@ -92,6 +94,7 @@ class Executable {
   std::vector<int> storage_of_;  // by value; -1 where no op makes it
   std::vector<Storage> storages_;
   std::vector<RunnerPtr> runners_;  // by op
+  FileSet files_;                   // that are read while the graph runs
   std::vector<Stage> stages_;
   std::vector<Lifetime> lifetimes_;  // of the storages, then of the workspace of each op
 

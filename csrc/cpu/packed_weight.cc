@@ -7,6 +7,7 @@
 
 #include "base/aligned.h"
 #include "base/check.h"
+#include "base/file_set.h"
 #include "base/huge_buffer.h"
 #include "cpu/pack.h"
 
@@ -151,6 +152,9 @@ PackedWeights pack_weights(const graph::Weights& weights, const KernelTable& tab
     at += packed_size(*w, table);
     progress(at);
   }
+  FileSet files;
+  for (const graph::WeightPtr& w : weights) files.add(w->data());
+  files.check_unchanged();
   return attach_weights(weights, table, memory->data(), total, memory);
 }
 

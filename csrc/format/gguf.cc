@@ -173,6 +173,7 @@ std::shared_ptr<const GgufFile> GgufFile::open(const std::string& path, const st
   try {
     file->read_header();
     file->place_tensors(file->data_start_, id42);
+    file->check_unchanged();
   } catch (const FormatError& e) {
     throw FormatError(path + ": " + e.what());
   } catch (const UnsupportedError& e) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/data_owner.h"
+#include "base/mapped_file.h"
 #include "format/gguf_types.h"
-#include "format/mapped_file.h"
 #include "quant/quant_type.h"
 
 namespace oxibonsai::format {
@@ -53,6 +53,8 @@ class GgufFile : public DataOwner {
   const uint8_t* bytes() const { return file_.data(); }
   void release(const uint8_t* data, int64_t bytes) const override { file_.release(data, bytes); }
   bool maps_file() const override { return true; }
+  // FormatError where the file has been changed since it was opened.
+  void check_unchanged() const { file_.check_unchanged(); }
 
  private:
   explicit GgufFile(const std::string& path) : path_(path), file_(path) {}

@@ -1,8 +1,6 @@
 #include "format/gguf_writer.h"
 
-#include <unistd.h>
-
-#include <cstdio>
+#include <utility>
 
 #include "base/check.h"
 #include "format/cursor.h"
@@ -17,26 +15,13 @@ std::string raw(T value) {
 
 }  // namespace
 
-GgufWriter::GgufWriter(const std::string& path, uint64_t alignment)
-    : path_(path), part_(path + ".part-" + std::to_string(getpid())), alignment_(alignment) {
+GgufWriter::GgufWriter(Sink sink, uint64_t alignment)
+    : sink_(std::move(sink)), alignment_(alignment) {
   require(alignment != 0 && (alignment & (alignment - 1)) == 0, "alignment is no power of two");
-  try {
-    out_.open(part_, std::ios::binary);
-  } catch (...) {  // there is a file already, and no destructor that would remove it
-    std::remove(part_.c_str());
-    throw;
-  }
-  if (!out_) throw FormatError("cannot write " + part_);
-}
-
-GgufWriter::~GgufWriter() {
-  if (closed_) return;
-  out_.close();
-  std::remove(part_.c_str());
 }
 
 void GgufWriter::require(bool holds, const char* what) const {
-  if (!holds) throw RequestError(path_ + ": " + what);
+  if (!holds) throw RequestError(std::string("a GGUF file can't be written: ") + what);
 }
 
 std::string GgufWriter::encode_string(std::string_view text) {
@@ -75,8 +60,7 @@ void GgufWriter::add_tensor(std::string_view name, const std::vector<uint64_t>& 
 }
 
 void GgufWriter::write(std::string_view bytes) {
-  out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!out_) throw FormatError("cannot write " + part_ + ": is the disk full?");
+  sink_(bytes);
   written_ += bytes.size();
 }
 
@@ -102,12 +86,8 @@ void GgufWriter::write_tensor(const uint8_t* data, uint64_t bytes) {
   ++next_;
 }
 
-void GgufWriter::close() {
-  require(!closed_ && header_done_ && next_ == sizes_.size(), "not every tensor has been written");
-  out_.close();
-  if (!out_ || std::rename(part_.c_str(), path_.c_str()) != 0)
-    throw FormatError("cannot write " + path_ + ": is the disk full?");
-  closed_ = true;
+void GgufWriter::check_complete() const {
+  require(header_done_ && next_ == sizes_.size(), "not every tensor has been written");
 }
 
 }  // namespace oxibonsai::format

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,17 +12,17 @@
 namespace oxibonsai::format {
 
 // Writes a GGUF file (version 3) front to back: metadata and tensors are declared, then the header
-// is written, then the bytes of every tensor in the order of their declaration. The file appears
-// under its name when it is complete; an unfinished one is removed.
+// is written, then the bytes of every tensor in the order of their declaration. Nothing is read
+// back or rewound, so that the bytes may go into a pipe.
 class GgufWriter {
  public:
   static constexpr uint64_t kDefaultAlignment = 32;
 
+  // Takes the next bytes of the file, all of them.
+  using Sink = std::function<void(std::string_view)>;
+
   // `alignment` of the tensors' bytes; another than the default belongs in general.alignment too.
-  explicit GgufWriter(const std::string& path, uint64_t alignment = kDefaultAlignment);
-  ~GgufWriter();
-  GgufWriter(const GgufWriter&) = delete;
-  GgufWriter& operator=(const GgufWriter&) = delete;
+  explicit GgufWriter(Sink sink, uint64_t alignment = kDefaultAlignment);
 
   // `value` is the encoded value: the bytes of a number, see also encode_string and encode_array.
   void add_metadata(std::string_view key, ValueType type, std::string_view value);
@@ -34,7 +34,7 @@ class GgufWriter {
   void write_header();
   void write_tensor(const uint8_t* data, uint64_t bytes);
   // RequestError where a tensor has not been written.
-  void close();
+  void check_complete() const;
 
   static std::string encode_string(std::string_view text);
   static std::string encode_array(ValueType element, uint64_t count, std::string_view elements);
@@ -44,14 +44,13 @@ class GgufWriter {
   void write(std::string_view bytes);
   void pad(uint64_t alignment);
 
-  const std::string path_, part_;
+  const Sink sink_;
   const uint64_t alignment_;
-  std::ofstream out_;
   std::string metadata_, infos_;
   uint64_t keys_ = 0, offset_ = 0, written_ = 0;
   std::vector<uint64_t> sizes_;
   size_t next_ = 0;
-  bool header_done_ = false, closed_ = false;
+  bool header_done_ = false;
 };
 
 }  // namespace oxibonsai::format

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gpu/kernel_args.h"
+#include "graph/tables.h"
 
 namespace oxibonsai::gpu {
 namespace {
@@ -60,6 +61,7 @@ Executable::Executable(const GpuDevice& device, const graph::Graph& graph)
   };
   for (const graph::Op& op : lowered_.ops)
     runners_.push_back(op.visit([&](const auto& o) { return make_runner(o, context); }));
+  for (const graph::WeightPtr& table : graph::tables_of(lowered_)) files_.add(table->data());
 }
 
 ValueRef Executable::ref(ValueId id) const {
@@ -115,6 +117,7 @@ Step Executable::run_step(const Batch& batch, const State& state) {
   place_buffers(&step);
   upload_inputs(step);
   for (const RunnerPtr& r : runners_) r->run(step);
+  files_.check_unchanged();
   step.submit();
   return step;
 }

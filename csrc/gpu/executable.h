@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_set.h"
 #include "gpu/constants.h"
 #include "gpu/device.h"
 #include "gpu/runner.h"
@@ -59,6 +60,7 @@ class Executable {
   const graph::BatchChecker checker_;
   Constants constants_;
   std::vector<RunnerPtr> runners_;
+  FileSet files_;  // that are read while the graph runs
 
   std::mutex mutex_;
   std::vector<BufferPtr> memory_;  // by buffer

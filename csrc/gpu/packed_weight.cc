@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/file_set.h"
 #include "gpu/split_weight.h"
 
 namespace oxibonsai::gpu {
@@ -91,6 +92,9 @@ std::vector<PackedWeightPtr> pack_weights(const graph::Weights& weights, Backend
     packed.push_back(std::make_shared<PackedWeight>(w, to, buffer));
     progress(done += bytes);
   }
+  FileSet files;
+  for (const graph::WeightPtr& w : weights) files.add(w->data());
+  files.check_unchanged();
   return packed;
 }
 

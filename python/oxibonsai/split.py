@@ -7,6 +7,7 @@ folder beside the target and get their names when the last one is whole.
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +23,13 @@ from oxibonsai.checkpoint.model_file import (
 )
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.files.progress import Progress, counted
-from oxibonsai.files.whole_file import make_room
+from oxibonsai.files.whole_file import (
+    follow_links,
+    is_replaced,
+    make_room,
+    put_in_place,
+    written_whole,
+)
 from oxibonsai.sources.shards import MOST_SHARDS, shard_name
 
 _Tensors = list[_core.TensorInfo]
@@ -33,8 +40,8 @@ _TENSOR_ENTRY_BYTES = 128  # more than a tensor's entry without its name, and it
 
 
 def split(
-    source: Path,
-    out: Path,
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
     *,
     max_bytes: int | None = None,
     max_tensors: int | None = None,
@@ -60,6 +67,7 @@ def split(
     limits = [n for n in (max_bytes, max_tensors) if n is not None]
     if len(limits) != 1 or limits[0] < 1:
         raise RequestError("split takes one of max_bytes and max_tensors, at least 1")
+    source, out = Path(source), Path(out)
     file = ModelFile.open(source)
     parts = _parts(file, max_bytes, max_tensors)
     if len(parts) > MOST_SHARDS:
@@ -68,7 +76,7 @@ def split(
         )
     stem = out.with_suffix("") if out.suffix == ".gguf" else out
     names = [stem.parent / shard_name(stem.name, i, len(parts)) for i in range(1, len(parts) + 1)]
-    if {n.resolve() for n in names} & {p.resolve() for p in file.paths}:
+    if {follow_links(n) for n in names} & {p.resolve() for p in file.paths}:
         raise RequestError(f"{source} would be overwritten by its own shards: name another OUT")
     for name in names:
         make_room(name)
@@ -76,16 +84,17 @@ def split(
     identity = _identity(file)
     with _scratch_folder(stem.parent) as folder:
         for i, part in enumerate(parts):
-            writer = _core.GgufWriter(str(Path(folder) / str(i)), file.alignment)
-            if i == 0:
-                _copy_metadata(file, writer)
-            writer.add_metadata(SPLIT_NUMBER, i, "u16")
-            writer.add_metadata(SPLIT_COUNT, len(parts), "u16")
-            writer.add_metadata(SPLIT_TENSORS, len(file.tensors), "i32")
-            writer.add_metadata(SPLIT_SET, identity, "str")
-            if i > 0 and "general.alignment" in file.keys():  # noqa: SIM118 - not a dict
-                writer.copy_metadata(file.shards[0], "general.alignment")
-            _copy_tensors(file, part, writer, report)
+            with written_whole(Path(folder) / str(i)) as sink:
+                writer = _core.GgufWriter(sink, file.alignment)
+                if i == 0:
+                    _copy_metadata(file, writer)
+                writer.add_metadata(SPLIT_NUMBER, i, "u16")
+                writer.add_metadata(SPLIT_COUNT, len(parts), "u16")
+                writer.add_metadata(SPLIT_TENSORS, len(file.tensors), "i32")
+                writer.add_metadata(SPLIT_SET, identity, "str")
+                if i > 0 and "general.alignment" in file.keys():  # noqa: SIM118 - not a dict
+                    writer.copy_metadata(file.shards[0], "general.alignment")
+                _copy_tensors(file, part, writer, report)
         _put_in_place([Path(folder) / str(i) for i in range(len(names))], names)
     return names
 
@@ -100,15 +109,21 @@ def _put_in_place(shards: list[Path], names: list[Path]) -> None:
     placed: list[Path] = []
     try:
         for shard, name in zip(shards, names, strict=True):
-            shard.replace(name)
+            put_in_place(shard, name)
             placed.append(name)
     except OSError:
         for name in placed:
-            name.unlink(missing_ok=True)
+            if is_replaced(name):
+                follow_links(name).unlink(missing_ok=True)
         raise
 
 
-def merge(sources: Sequence[Path], out: Path, *, progress: Progress | None = None) -> None:
+def merge(
+    sources: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    progress: Progress | None = None,
+) -> None:
     """Writes the shards of a split model as one file.
 
     Args:
@@ -124,18 +139,18 @@ def merge(sources: Sequence[Path], out: Path, *, progress: Progress | None = Non
     """
     if not sources:
         raise RequestError("merge takes at least one shard")
-    file = _open_set(sources)
-    if out.resolve() in {p.resolve() for p in file.paths}:
+    file, out = _open_set([Path(s) for s in sources]), Path(out)
+    if follow_links(out) in {p.resolve() for p in file.paths}:
         raise RequestError(f"{out} is one of the shards: name another file")
     write_whole(file, out, progress)
 
 
 def write_whole(file: ModelFile, out: Path, progress: Progress | None = None) -> None:
     """Writes an opened model as one file, with the metadata and tensors that it has."""
-    make_room(out)
-    writer = _core.GgufWriter(str(out), file.alignment)
-    _copy_metadata(file, writer)
-    _copy_tensors(file, file.tensors, writer, _counted(file, progress))
+    with written_whole(out) as sink:
+        writer = _core.GgufWriter(sink, file.alignment)
+        _copy_metadata(file, writer)
+        _copy_tensors(file, file.tensors, writer, _counted(file, progress))
 
 
 def _open_set(sources: Sequence[Path]) -> ModelFile:
@@ -202,6 +217,7 @@ def _copy_tensors(
     for tensor in tensors:
         writer.write_tensor(file.tensor_bytes(tensor.name))
         report(tensor.nbytes)
+    file.check_unchanged()
     writer.close()
 
 

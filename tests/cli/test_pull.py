@@ -51,7 +51,7 @@ def hub() -> Iterator[hub_server.Hub]:
 def large_model(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A header of some 400 KB, then weights."""
     path = tmp_path_factory.mktemp("large") / "large.gguf"
-    writer = _core.GgufWriter(str(path))
+    writer = _core.GgufWriter(path.open("wb"))
     writer.add_metadata("general.architecture", "martian", "str")
     writer.add_metadata("martian.words", [f"word number {i}" for i in range(16_000)], "arr[str]")
     writer.add_tensor("a.weight", (1024, LARGE // 4096), 0, LARGE)
@@ -223,7 +223,7 @@ def test_a_layout_that_only_the_weights_tell_takes_a_few_of_them(web: Web, tmp_p
     codes = random.integers(0, 3, (len(blocks), 32, 4), dtype=np.uint8)
     blocks[:, 2:] = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(-1)
     path = tmp_path / "file.bin"
-    writer = _core.GgufWriter(str(path))
+    writer = _core.GgufWriter(path.open("wb"))
     writer.add_metadata("general.architecture", "martian", "str")
     writer.add_tensor("a.weight", (1000, 12_800), 42, blocks.nbytes)
     writer.write_header()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 import pytest
@@ -230,3 +231,16 @@ def test_a_text_saved_at_an_end_token_goes_on_or_has_ended(
     restored = restore(oxibonsai.load(tiny_path), tmp_path / "s").sequence
     assert restored.finished is not ignore_eos
     assert restored.matched_stop == (None if ignore_eos else 257)
+
+
+@pytest.mark.parametrize("kind", [str, Path, PurePath], ids=["text", "path", "path-like"])
+def test_a_path_may_be_text_or_path_like(tiny_path: Path, tmp_path: Path, kind: Any) -> None:
+    engine = oxibonsai.load(tiny_path, parity="off")
+    sequence = engine.submit(IDS, DRAWN)
+    engine.step()
+    place = kind(str(tmp_path / "s"))
+    save(engine, sequence, place)
+    finish(engine, sequence)
+    restored = restore(engine, place)
+    finish(engine, restored.sequence)
+    assert restored.sequence.generated == sequence.generated

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from oxibonsai import _core
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.files.whole_file import written_whole
 
 
 def test_a_file_of_the_gguf_package_is_read(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def write(
     entries: dict[str, tuple[Any, str]],
     tensors: list[tuple[str, tuple[int, ...], int, bytes]],
 ) -> None:
-    writer = _core.GgufWriter(str(path))
+    writer = _core.GgufWriter(path.open("wb"))
     for key, (value, kind) in entries.items():
         writer.add_metadata(key, value, kind)
     for name, shape, gguf_id, data in tensors:
@@ -96,12 +97,15 @@ def test_the_same_calls_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_file_never_appears(tmp_path: Path) -> None:
-    writer = _core.GgufWriter(str(tmp_path / "x.gguf"))
-    writer.add_tensor("t", (32,), 0, 128)
-    writer.write_header()
+    def unfinished() -> None:
+        with written_whole(tmp_path / "x.gguf") as file:
+            writer = _core.GgufWriter(file)
+            writer.add_tensor("t", (32,), 0, 128)
+            writer.write_header()
+            writer.close()
+
     with pytest.raises(RequestError, match="not every tensor"):
-        writer.close()
-    del writer
+        unfinished()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -44,7 +44,7 @@ def make_toy(path: Path, quant_type: str) -> Toy:
         "up": (EXPERTS, FF, HIDDEN),
         "down": (EXPERTS, HIDDEN, FF),
     }
-    writer = _core.GgufWriter(str(path))
+    writer = _core.GgufWriter(path.open("wb"))
     gguf_id = next(t["gguf_id"] for t in _core.quant_types() if t["name"] == quant_type)
     blocks, tensors = {}, {}
     for name, shape in shapes.items():

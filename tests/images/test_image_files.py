@@ -258,7 +258,7 @@ def test_parts_may_lie_anywhere(
 def transformer_alone(whole: Path, target: Path) -> Path:
     """OxiBonsai's file: the transformer's keys and tensors."""
     file = _core.GgufFile(str(whole), "TQ2_0_g128")
-    writer = _core.GgufWriter(str(target))
+    writer = _core.GgufWriter(target.open("wb"))
     for key in file.keys():  # noqa: SIM118 - no dictionary
         if key.startswith(("general.", "bonsai-image.")) and not key.startswith(
             ("bonsai-image.vae", "bonsai-image.text", "bonsai-image.minimum")

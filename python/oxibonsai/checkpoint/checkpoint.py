@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
+from contextlib import ExitStack
 from copy import copy
 from pathlib import Path
 
@@ -32,14 +34,17 @@ class Checkpoint:
         UnsupportedError: It is valid, but asks for what this version does not implement.
     """
 
-    def __init__(self, path: Path, quant_type: str = "", *, alone: bool = False) -> None:
-        self.path = path
+    def __init__(
+        self, path: str | os.PathLike[str], quant_type: str = "", *, alone: bool = False
+    ) -> None:
+        self.path = path = Path(path)
         open_file = ModelFile.open_alone if alone else ModelFile.open
         self.file = open_file(path, quant_type)
         self._tensors = {t.name: t for t in self.file.tensors}
         self._architecture: str | None = None
         self._fingerprint: str | None = None
         self._identity: str | None = None
+        self._keeper: object = None
 
     def part(self, architecture: str, prefixes: tuple[str, ...]) -> Checkpoint:
         """The tensors whose names begin with one of the prefixes, as a model of another architecture.
@@ -113,11 +118,21 @@ class Checkpoint:
             self._identity = digest.hexdigest()
         return self._identity
 
-    def remember_identity(self, source: Path) -> None:
-        """Prepares for the files to lose their names; ``source`` is what errors name from now on."""
+    def remember_identity(self, source: str | os.PathLike[str], keeper: object = None) -> None:
+        """Prepare for the files to lose their names.
+
+        Args:
+            source: What errors name from now on.
+            keeper: What ``source`` lives as long as.
+        """
         self.fingerprint()
         self.identity()
-        self.path = source
+        self.path = Path(source)
+        self._keeper = keeper
+
+    def keep(self, folder: ExitStack) -> None:
+        """Close this, which removes the folder at :attr:`path`, with the last user of the checkpoint."""
+        weakref.finalize(self.file, folder.close)
 
     @property
     def tensor_names(self) -> set[str]:
@@ -148,6 +163,7 @@ class Checkpoint:
         if not info.decodable:
             raise UnsupportedError(f"{self.path}: tensor {name} has type {info.quant_type}")
         values = _core.decode(info.quant_type, self.file.tensor_bytes(name))
+        self.file.check_unchanged()
         if not np.isfinite(values).all():
             raise FormatError(f"{self.path}: tensor {name} holds values that are not finite")
         return values

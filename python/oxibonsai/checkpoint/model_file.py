@@ -129,6 +129,14 @@ class ModelFile:
         """A read-only view of a tensor's stored bytes."""
         return self._shard(name).tensor_bytes(name)
 
+    def check_unchanged(self) -> None:
+        """Raise `FormatError` if a file has been written to since it was opened.
+
+        Tensors are mapped: what was read of them may be of another file then.
+        """
+        for shard in self.shards:
+            shard.check_unchanged()
+
     def release(self, name: str) -> None:
         """Takes a tensor's bytes out of memory; the next look at them reads the file again."""
         self._shard(name).release(name)

@@ -10,7 +10,9 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.output_path import OutputFile
 from oxibonsai.errors import OxiBonsaiError, RequestError
+from oxibonsai.files.whole_file import is_standard_output, make_room, written_whole
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,9 +44,6 @@ def numbers(parse: Callable[[str], float]) -> Callable[..., list[Any] | None]:
         return found
 
     return callback
-
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(short_help="Measure a running server under load.")
@@ -80,11 +79,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     is_flag=False,
     flag_value="-",
     metavar="[FILE]",
-    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
+    type=OutputFile(),
     help="Write the figures to this file; without one, print them as one JSON object.",
 )
 @click.option("--raw", is_flag=True, help="With every request's own times in the JSON.")
-@click.option("--plot", "plot_file", type=_FILE, help="Plot the figures (PNG, SVG, PDF).")
+@click.option("--plot", "plot_file", type=OutputFile(), help="Plot the figures (PNG, SVG, PDF).")
 def serve(
     concurrency: list[int] | None,
     rate: list[float] | None,
@@ -108,17 +107,20 @@ def serve(
         raise RequestError("--raw goes into the JSON: give --json too")
     if plot_file is not None:
         report.require_matplotlib()
+    for place in (json_file, plot_file):
+        if place is not None:
+            make_room(place)  # before minutes of load whose figures could not be kept
     if not concurrency and not rate:
         concurrency = [1, 4, 8, 16]
     loads = [*map(ClosedLoop, concurrency or ()), *(OpenLoop(r, seed) for r in rate or ())]
     settings, levels = asyncio.run(_run(loads, seed, **options))
     if json_file is not None:
         text = json.dumps(report.as_json(settings, levels, raw), indent=2)
-        with click.open_file(str(json_file), "w") as file:
-            file.write(f"{text}\n")
+        with written_whole(json_file) as file:
+            file.write(f"{text}\n".encode())
     if plot_file is not None:
         report.plot(levels, plot_file)
-    if json_file != Path("-"):
+    if json_file is None or not is_standard_output(json_file):
         Console().print(report.tables(levels), soft_wrap=True)
     if all(sum(level.figures.errors.values()) == level.figures.requests for level in levels):
         raise OxiBonsaiError("no request was answered")

@@ -30,6 +30,7 @@ from oxibonsai.cli.generation_options import (
 from oxibonsai.cli.llama_cpp_names import conversation_option
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import engine_options, load_engine, model_options
+from oxibonsai.cli.output_path import OutputFile
 from oxibonsai.cli.picture_options import image_option, picture_path, vision_options
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.engine import Options
@@ -65,9 +66,7 @@ _COMMANDS = ("/reset", "/regen", "/set", "/system", "/save", "/load", "/image", 
 @click.option(
     "--load", "load_path", type=click.Path(path_type=Path), help="Go on from a saved chat."
 )
-@click.option(
-    "--save", "save_path", type=click.Path(path_type=Path), help="Save the chat at its end."
-)
+@click.option("--save", "save_path", type=OutputFile(), help="Save the chat at its end.")
 @image_option
 @vision_options
 @engine_options

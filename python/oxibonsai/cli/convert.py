@@ -10,6 +10,7 @@ import rich_click as click
 from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.notices import warn
 from oxibonsai.cli.options import json_option, threads_option
+from oxibonsai.cli.output_path import OutputFile
 from oxibonsai.cli.written import say_written
 from oxibonsai.convert.folder import find_onnx
 from oxibonsai.convert.language_model import convert as convert_folder
@@ -28,13 +29,11 @@ from oxibonsai.sources.model_folder import model_folder, model_name
 
 @click.command()
 @click.argument("source", metavar="IN")
-@click.argument(
-    "out", metavar="OUT", required=False, type=click.Path(path_type=Path, dir_okay=False)
-)
+@click.argument("out", metavar="OUT", required=False, type=OutputFile())
 @click.option(
     "--outfile",
     metavar="OUT",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     help="OUT, as convert_hf_to_gguf.py has it.",
 )
 @click.option(

@@ -16,8 +16,9 @@ from oxibonsai.cli.image_files import free_name, named, read_prompts
 from oxibonsai.cli.image_progress import step_progress
 from oxibonsai.cli.mflux_names import SeveralValues, mflux_options
 from oxibonsai.cli.options import apply, device_option, json_option, threads_option
+from oxibonsai.cli.output_path import OutputFile, OutputFolder
 from oxibonsai.errors import RequestError
-from oxibonsai.files.whole_file import written_whole
+from oxibonsai.files.whole_file import is_replaced, make_folder, make_room, written_whole
 from oxibonsai.images.noise import GENERATORS
 from oxibonsai.images.painter import OnStep, Painter, Step
 from oxibonsai.images.pipeline import ImagePipeline, random_seed
@@ -144,10 +145,11 @@ _OUTPUT = [
         "--output",
         "--out",
         "-o",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=OutputFile(),
         default=Path("image.png"),
         show_default=True,
-        help="The PNG file; {seed} in its name is replaced. An existing file is kept: a number is added.",
+        help="The PNG file, in a folder that is there, or - for standard output; {seed} in its name is "
+        "replaced. An existing file is kept: a number is added.",
     ),
     click.option(
         "--metadata",
@@ -158,7 +160,7 @@ _OUTPUT = [
     click.option(
         "--stepwise-image-output-dir",
         "steps_folder",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=OutputFolder(),
         help="A folder for previews: the picture after each step. Each costs a run of the decoder.",
     ),
 ]
@@ -221,6 +223,9 @@ def image(
     )
     seeds = _seeds(options["seed"], options["auto_seeds"], recorded["seed"])
     request = _request(options, recorded)
+    many = len(prompts) * len(seeds) > 1
+    out = _Output(output, metadata, not no_exif, steps_folder)
+    _check_places(out, seeds, many=many)
     painter = ImagePipeline.from_pretrained(
         model,
         transformer=transformer,
@@ -234,12 +239,10 @@ def image(
     request = _with_size(request, options, recorded, painter)
     painter.check(request)
     paths = [str(p) for p in (options["image"], *options["references"]) if p is not None]
-    out = _Output(output, metadata, not no_exif, steps_folder)
     drawn = []
     for prompt in prompts:
         for seed in seeds:
             one = replace(request, prompt=prompt(), seed=seed)
-            many = len(prompts) * len(seeds) > 1
             drawn.append(_draw(painter, one, out, paths, many=many, quiet=as_json))
     if as_json:
         click.echo(json.dumps({"pictures": drawn}))
@@ -298,6 +301,16 @@ def _with_size(
     return replace(request, width=width, height=side if "height" in missing else request.height)
 
 
+def _check_places(out: _Output, seeds: list[int], *, many: bool) -> None:
+    """Refuse, before a model is loaded, names that no picture could be written to."""
+    for seed in seeds:
+        make_room(named(out.path, seed, many=many), in_new_folder=False)
+    if out.sidecar and not is_replaced(out.path):
+        raise RequestError(f"--metadata is a file beside the picture, but {out.path} is no file")
+    if out.steps_folder is not None:
+        make_folder(out.steps_folder)
+
+
 def _draw(
     painter: Painter,
     request: ImageRequest,
@@ -316,7 +329,7 @@ def _draw(
         on_step = _with_previews(painter, told, out.steps_folder, place.stem)
         pixels = painter.draw(request, on_step)
     seconds = time.monotonic() - begin
-    with written_whole(place := free_name(place)) as file:
+    with written_whole(place := free_name(place), in_new_folder=False) as file:
         file.write(encode_png(pixels, texts))
     if out.sidecar:
         beside = {

@@ -8,13 +8,22 @@ from itertools import count
 from pathlib import Path
 
 from oxibonsai.errors import RequestError
+from oxibonsai.files.whole_file import is_replaced
 
 # A prompt that is read when its picture is drawn.
 Prompt = Callable[[], str]
 
 
 def named(path: Path, seed: int, *, many: bool) -> Path:
-    """The path with the seed in its name, where that has a place for it or there are several."""
+    """Return the path with the seed in its name, where that has a place for it or there are several.
+
+    Raises:
+        RequestError: The name does not end with .png, or all pictures would go into one pipe or device.
+    """
+    if not is_replaced(path):
+        if many:
+            raise RequestError(f"{path} takes one picture: name a file, whose name gets the seed")
+        return path
     if "{seed}" in path.name:
         path = path.with_name(path.name.replace("{seed}", str(seed)))
     elif many:
@@ -25,8 +34,8 @@ def named(path: Path, seed: int, *, many: bool) -> Path:
 
 
 def free_name(path: Path) -> Path:
-    """The path, with a number after its name where there is such a file already."""
-    if not path.exists():
+    """Return the path, with a number after its name where there is such a regular file already."""
+    if not path.exists() or not is_replaced(path):
         return path
     names = (path.with_name(f"{path.stem}_{i}{path.suffix}") for i in count(1))
     return next(p for p in names if not p.exists())

@@ -10,12 +10,13 @@ import rich_click as click
 
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import json_option, load_engine, machine_options, model_options
+from oxibonsai.cli.output_path import OutputFile
 from oxibonsai.cli.perplexity import read_text
 from oxibonsai.cli.written import say_written
 from oxibonsai.engine import Engine
-from oxibonsai.errors import RequestError
 from oxibonsai.evaluate import cut_windows, text_tokens
 from oxibonsai.files.step_progress import step_progress
+from oxibonsai.files.whole_file import is_replaced, make_room
 from oxibonsai.imatrix import Imatrix, collect, write_imatrix
 
 
@@ -35,8 +36,8 @@ from oxibonsai.imatrix import Imatrix, collect, write_imatrix
     "out",
     required=True,
     metavar="OUT",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The GGUF file to write.",
+    type=OutputFile(),
+    help="The GGUF file to write; - is standard output.",
 )
 @click.option(
     "--ctx-size",
@@ -75,8 +76,7 @@ def imatrix(
 ) -> None:
     """Compute an importance matrix of a model, which quantize and llama-quantize take."""
     text = read_text(file)
-    if not out.parent.is_dir():
-        raise RequestError(f"cannot write {out}: there is no folder {out.parent}")
+    make_room(out, in_new_folder=False)
     engine = load_engine(model, quant_type, ctx_size=ctx_size, parallel=1, **options)
     windows = _windows(engine, text, ctx_size, chunks)
     found = collect(engine, windows, datasets=[file.name], process_output=process_output)
@@ -103,7 +103,7 @@ def _write_as_it_grows(found: Iterator[Imatrix], total: int, out: Path, frequenc
         with step_progress("Collecting", "windows") as progress:
             for done in found:
                 progress(done.chunk_count, total, "")
-                if frequency and done.chunk_count % frequency == 0:
+                if frequency and done.chunk_count % frequency == 0 and is_replaced(out):
                     write_imatrix(done, out)
         assert done is not None  # there is at least one window
         write_imatrix(done, out)

@@ -86,7 +86,8 @@ def _run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as e:
-        return _fail(str(e), 1)
+        reason = e.strerror or str(e)
+        return _fail(reason if e.filename is None else f"{e.filename}: {reason}", 1)
     except MemoryError as e:
         return _fail(str(e) or "out of memory", 1)
     return 0

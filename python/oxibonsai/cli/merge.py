@@ -8,6 +8,7 @@ import rich_click as click
 
 from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.options import json_option
+from oxibonsai.cli.output_path import OutputFile
 from oxibonsai.cli.written import say_written
 from oxibonsai.sources import resolve
 from oxibonsai.split import merge as merge_files
@@ -15,7 +16,7 @@ from oxibonsai.split import merge as merge_files
 
 @click.command()
 @click.argument("sources", metavar="IN...", nargs=-1, required=True)
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("out", metavar="OUT", type=OutputFile())
 @json_option
 def merge(sources: tuple[str, ...], out: Path, as_json: bool) -> None:
     """Join shards into the file OUT: IN is one of them, which stands for its set, or all of them."""

@@ -14,6 +14,7 @@ import rich_click as click
 
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import json_option, load_engine, machine_options, model_options
+from oxibonsai.cli.output_path import OutputFile
 from oxibonsai.engine import Engine
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.evaluate import (
@@ -29,7 +30,7 @@ from oxibonsai.evaluate import (
     text_tokens,
 )
 from oxibonsai.files.step_progress import step_progress
-from oxibonsai.files.whole_file import written_whole
+from oxibonsai.files.whole_file import is_replaced, make_room, written_whole
 
 _DEFAULT_CTX_SIZE = 512
 
@@ -47,7 +48,7 @@ _DEFAULT_CTX_SIZE = 512
 )
 @click.option(
     "--save-kl-base",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     metavar="BASE",
     help="Write the log-probabilities to a file, to compare other models with.",
 )
@@ -137,13 +138,11 @@ def _perplexity(
 
 
 def _check_room(place: Path, size: int) -> None:
-    try:
-        free = shutil.disk_usage(place.parent).free
-    except OSError as e:
-        raise RequestError(f"cannot write {place}: {e.strerror}") from e
-    if free < size:
+    at = make_room(place)
+    free = shutil.disk_usage(at.parent).free
+    if is_replaced(at) and free < size:
         raise CapacityError(
-            f"the base needs {size} bytes, but {place.parent} has room for {free}: take fewer "
+            f"the base needs {size} bytes, but {at.parent} has room for {free}: take fewer "
             "windows with --chunks, or another disk"
         )
 

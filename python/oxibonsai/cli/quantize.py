@@ -13,7 +13,8 @@ import rich_click as click
 from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.notices import warn
 from oxibonsai.cli.options import json_option, threads_option
-from oxibonsai.cli.written import say_written
+from oxibonsai.cli.output_path import OutputFile
+from oxibonsai.cli.written import say_written, written_text
 from oxibonsai.devices import default_threads
 from oxibonsai.imatrix import read_imatrix
 from oxibonsai.opening import open_model
@@ -44,7 +45,7 @@ _NAMES = (
 
 @click.command(epilog=_NAMES)
 @click.argument("source", metavar="IN")
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("out", metavar="OUT", type=OutputFile())
 @click.argument(
     "type_name",
     metavar="TYPE",
@@ -127,7 +128,7 @@ def quantize(
         say_written(out, True, bits_per_weight=plan.bits, relative_errors=errors)
         return
     _show_losses(plan, losses)
-    click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB, {plan.bits:.2f} bits a weight")
+    click.echo(f"{written_text(out)}, {plan.bits:.2f} bits a weight")
 
 
 def _plan_facts(plan: Plan) -> dict[str, Any]:

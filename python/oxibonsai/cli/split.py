@@ -10,7 +10,8 @@ import rich_click as click
 
 from oxibonsai.cli.byte_progress import byte_progress
 from oxibonsai.cli.options import json_option
-from oxibonsai.cli.written import file_facts
+from oxibonsai.cli.output_path import OutputFolder
+from oxibonsai.cli.written import file_facts, written_text
 from oxibonsai.sources import resolve
 from oxibonsai.split import split as split_file
 
@@ -27,7 +28,7 @@ def byte_size(text: str) -> int:
 
 @click.command()
 @click.argument("source", metavar="IN")
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("out", metavar="OUT", type=OutputFolder())
 @click.option(
     "--max-size",
     metavar="SIZE",
@@ -51,7 +52,7 @@ def split(
         click.echo(json.dumps({"files": [file_facts(shard) for shard in made]}))
         return
     for shard in made:
-        size = shard.stat().st_size
-        over = max_bytes is not None and size > max_bytes
+        size = file_facts(shard)["bytes"]
+        over = size is not None and max_bytes is not None and size > max_bytes
         note = f", more than {max_size}: a tensor is that large" if over else ""
-        click.echo(f"{shard}: {size / 1e6:.1f} MB{note}")
+        click.echo(f"{written_text(shard)}{note}")

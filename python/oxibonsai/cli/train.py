@@ -11,7 +11,8 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai.cli.options import json_option
-from oxibonsai.cli.written import say_written
+from oxibonsai.cli.output_path import OutputFolder
+from oxibonsai.cli.written import say_written, written_text
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.train.settings import NetworkShape, TrainSettings, settings_choices
 
@@ -85,7 +86,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("texts", metavar="TEXTS", type=_FILE)
-@click.argument("out", metavar="OUT", type=_FILE)
+@click.argument("out", metavar="OUT", type=OutputFolder())
 @click.option(
     "--tokenizer", type=_FILE, required=True, help="Folder with tokenizer.json and its config."
 )
@@ -124,7 +125,7 @@ def train(
     if as_json:
         say_written(result.gguf, True, perplexity=result.perplexity)
         return
-    click.echo(f"{result.gguf}: {result.gguf.stat().st_size / 1e6:.1f} MB")
+    click.echo(written_text(result.gguf))
     if result.perplexity is not None:
         click.echo(f"held-out perplexity {result.perplexity:.3f}")
 

@@ -10,13 +10,19 @@ import rich_click as click
 
 
 def say_written(path: Path, as_json: bool, **facts: Any) -> None:
-    """One line, or one JSON object in which further facts stand."""
+    """Print one line, or one JSON object in which further facts stand."""
     if as_json:
         click.echo(json.dumps({**file_facts(path), **facts}))
     else:
-        click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+        click.echo(written_text(path))
 
 
 def file_facts(path: Path) -> dict[str, Any]:
-    """Of a file, for JSON."""
-    return {"path": str(path), "bytes": path.stat().st_size}
+    """Return the path and the size of a file, for JSON; a pipe or a device has no size."""
+    return {"path": str(path), "bytes": path.stat().st_size if path.is_file() else None}
+
+
+def written_text(path: Path) -> str:
+    """Return a line on a file that has been written, without its end."""
+    size = file_facts(path)["bytes"]
+    return f"{path}: written" if size is None else f"{path}: {size / 1e6:.1f} MB"

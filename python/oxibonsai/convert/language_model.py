@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from oxibonsai.convert.folder import ModelFolder
@@ -14,8 +15,8 @@ from oxibonsai.files.progress import Progress
 
 
 def convert(
-    folder: Path,
-    out: Path,
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
     *,
     dtype: str = "auto",
     name: str = "",
@@ -52,6 +53,7 @@ def convert(
         FormatError: The folder lacks something, or a value does not fit the dtype.
         UnsupportedError: It asks for what no recipe knows.
     """
+    folder, out = Path(folder), Path(out)
     refuse_same(folder, out)
     source = ModelFolder(folder)
     kind = model_kind(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from oxibonsai.convert.recipes import RECIPES
 from oxibonsai.convert.safetensors_file import StoredTensor, read_header
 from oxibonsai.convert.stored_types import encode
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.files.whole_file import make_room
+from oxibonsai.files.whole_file import written_whole
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.quantize.weight_types import WeightType, type_named
 
@@ -54,7 +55,9 @@ class _Part:
         return f"{self.held.stored.path}: tensor {self.held.stored.name}"
 
 
-def convert_lora(folder: Path, out: Path, base: ModelConfig) -> None:
+def convert_lora(
+    folder: str | os.PathLike[str], out: str | os.PathLike[str], base: ModelConfig
+) -> None:
     """Writes an adapter as one GGUF file, which appears under its name when it is complete.
 
     Matrices stay as they are stored. Where a pattern gives a module a scale of its own, which GGUF has
@@ -69,23 +72,24 @@ def convert_lora(folder: Path, out: Path, base: ModelConfig) -> None:
         FormatError: A file is missing or damaged, or contradicts the other.
         UnsupportedError: The adapter is no plain LoRA of linear layers.
     """
+    folder, out = Path(folder), Path(out)
     config = read_peft_config(folder)
     parts = _parts(folder, base)
     for part in parts:
         _check_rank(part, config)
-    make_room(out)
-    writer = _core.GgufWriter(str(out))
-    for key, value in _keys(folder, base, config).items():
-        writer.add_metadata(key, *value)
-    for part in parts:
-        kind = _type(part, config)
-        writer.add_tensor(
-            part.name, part.held.shape, kind.gguf_id, kind.size(math.prod(part.held.shape))
-        )
-    writer.write_header()
-    for part in parts:
-        writer.write_tensor(_blocks(part, config))
-    writer.close()
+    with written_whole(out) as sink:
+        writer = _core.GgufWriter(sink)
+        for key, value in _keys(folder, base, config).items():
+            writer.add_metadata(key, *value)
+        for part in parts:
+            kind = _type(part, config)
+            writer.add_tensor(
+                part.name, part.held.shape, kind.gguf_id, kind.size(math.prod(part.held.shape))
+            )
+        writer.write_header()
+        for part in parts:
+            writer.write_tensor(_blocks(part, config))
+        writer.close()
 
 
 def _keys(folder: Path, base: ModelConfig, config: PeftConfig) -> Metadata:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,8 +44,8 @@ def has_tower(folder: Path) -> bool:
 
 
 def convert_tower(
-    folder: Path,
-    out: Path,
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
     *,
     dtype: str = "auto",
     name: str = "",
@@ -71,6 +72,7 @@ def convert_tower(
         FormatError: The folder lacks something.
         UnsupportedError: It has no tower that is known.
     """
+    folder, out = Path(folder), Path(out)
     refuse_same(folder, out)
     source = ModelFolder(folder)
     recipe = _recipe(source)

@@ -13,14 +13,14 @@ from oxibonsai.convert.recipe import Converter, Metadata
 from oxibonsai.convert.target import Target
 from oxibonsai.errors import RequestError
 from oxibonsai.files.progress import Progress, counted
-from oxibonsai.files.whole_file import make_room
+from oxibonsai.files.whole_file import follow_links, written_whole
 from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.plan import destruction
 
 
 def refuse_same(source: Path, out: Path) -> None:
     """Raises RequestError if a file or folder would be written over itself."""
-    if out.resolve() == source.resolve():
+    if follow_links(out) == source.resolve():
         raise RequestError(f"{out} is what would be converted: name another OUT")
 
 
@@ -76,19 +76,19 @@ def _write(
     out: Path, keys: Metadata, tensors: list[Planned], progress: Progress | None
 ) -> dict[str, Loss]:
     """What is lost, by type."""
-    make_room(out)
-    writer = _core.GgufWriter(str(out))
-    for key, (value, value_type) in keys.items():
-        writer.add_metadata(key, value, value_type)
-    for tensor in tensors:
-        writer.add_tensor(tensor.name, tensor.shape, tensor.type.gguf_id, tensor.nbytes)
-    writer.write_header()
     report = counted(sum(t.nbytes for t in tensors), progress)
     losses: defaultdict[str, Loss] = defaultdict(Loss)
-    for tensor in tensors:
-        blocks, loss = tensor.blocks()
-        losses[tensor.type.name] += loss
-        writer.write_tensor(blocks)
-        report(tensor.nbytes)
-    writer.close()
+    with written_whole(out) as sink:
+        writer = _core.GgufWriter(sink)
+        for key, (value, value_type) in keys.items():
+            writer.add_metadata(key, value, value_type)
+        for tensor in tensors:
+            writer.add_tensor(tensor.name, tensor.shape, tensor.type.gguf_id, tensor.nbytes)
+        writer.write_header()
+        for tensor in tensors:
+            blocks, loss = tensor.blocks()
+            losses[tensor.type.name] += loss
+            writer.write_tensor(blocks)
+            report(tensor.nbytes)
+        writer.close()
     return losses

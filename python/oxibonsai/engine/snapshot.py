@@ -21,7 +21,7 @@ from oxibonsai.engine.batching import reserve
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.errors import CapacityError, FormatError, RequestError, UnsupportedError
-from oxibonsai.files.whole_file import written_whole
+from oxibonsai.files.whole_file import is_replaced, written_whole
 from oxibonsai.sampling import SamplingParams, TokenLogprobs
 from oxibonsai.structured import Structure
 
@@ -51,7 +51,10 @@ class Restored:
 
 
 def save(
-    engine: Engine, sequence: Sequence, path: Path, notes: dict[str, Any] | None = None
+    engine: Engine,
+    sequence: Sequence,
+    path: str | os.PathLike[str],
+    notes: dict[str, Any] | None = None,
 ) -> int:
     """Writes a sequence that runs, waits or has ended; under its name only when complete.
 
@@ -79,18 +82,22 @@ def save(
         computed, pages, slot = _state(engine, sequence)
         header = _header(engine, sequence, computed, len(pages), len(slot), notes or {})
     text = json.dumps(header, allow_nan=False).encode()
+    path = Path(path)
     with written_whole(path) as file:
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for part in (_FIXED.pack(_MAGIC, _VERSION, len(text)), text, *pages, slot):
             digest.update(part)
             file.write(part)
         file.write(digest.digest())
-        file.flush()
-        os.fsync(file.fileno())
+        if is_replaced(path):
+            file.flush()
+            os.fsync(file.fileno())
     return computed
 
 
-def restore(engine: Engine, path: Path, options: Options | None = None) -> Restored:
+def restore(
+    engine: Engine, path: str | os.PathLike[str], options: Options | None = None
+) -> Restored:
     """Reads a sequence back; its text goes on byte for byte as it would have.
 
     Args:
@@ -103,6 +110,7 @@ def restore(engine: Engine, path: Path, options: Options | None = None) -> Resto
         FormatError: The file is no snapshot, is cut or damaged, or is of another model.
         CapacityError: The cache has no room for its pages, or no slot.
     """
+    path = Path(path)
     data = path.read_bytes()
     header, state = _open(path, data)
     try:

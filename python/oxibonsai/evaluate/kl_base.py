@@ -9,6 +9,7 @@ token of the vocabulary, and one of padding where that makes an odd number. A lo
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -99,8 +100,8 @@ class KlBase:
         FormatError: It is no base, is damaged or was not finished.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path = Path(path)
         try:
             size = path.stat().st_size
             with path.open("rb") as file:

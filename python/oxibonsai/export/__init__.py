@@ -17,7 +17,7 @@ from oxibonsai.export.config_json import generation_json, inverse_of
 from oxibonsai.export.safetensors_writer import DTYPES, Exported, write_safetensors
 from oxibonsai.export.sentences import projections, sentence_files
 from oxibonsai.export.tokenizer_json import tokenizer_files
-from oxibonsai.files.whole_file import make_room
+from oxibonsai.files.whole_file import follow_links, is_replaced, make_room, put_in_place
 from oxibonsai.split import write_whole
 
 Format = Literal["safetensors", "gguf"]
@@ -87,10 +87,12 @@ def _together(place: Path) -> Iterator[Path]:
         for file in sorted(f for f in part.rglob("*") if f.is_file()):
             target = place / file.relative_to(part)
             with _folder(target.parent):
-                moved.append(file.replace(target))
+                put_in_place(file, target)
+                moved.append(target)
     except BaseException:
         for file in moved:  # some without the others are no model
-            file.unlink(missing_ok=True)
+            if is_replaced(file):
+                follow_links(file).unlink(missing_ok=True)
             if file.parent != place:
                 with suppress(OSError):  # it has other files
                     file.parent.rmdir()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai import _core
 from oxibonsai.errors import FormatError, SourceError
 from oxibonsai.files.cache_folder import cache_folder
 
@@ -23,7 +24,7 @@ class MappedBytes:
     """
 
     def __init__(self) -> None:
-        self._files: dict[Path, mmap.mmap] = {}
+        self._files: dict[Path, _core.MappedFile] = {}
         self._made: list[mmap.mmap] = []
 
     def part(self, path: Path, first: int, last: int) -> Bytes:
@@ -33,11 +34,7 @@ class MappedBytes:
             FormatError: The file can't be mapped, or has become shorter.
         """
         if path not in self._files:
-            try:
-                with path.open("rb") as file:
-                    self._files[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except (OSError, ValueError) as e:
-                raise FormatError(f"cannot read {path}: {e}") from e
+            self._files[path] = _core.MappedFile(str(path))
         mapped = self._files[path]
         if last > len(mapped):
             raise FormatError(f"{path} became shorter while it was read")
@@ -62,5 +59,7 @@ class MappedBytes:
 
     def release(self) -> None:
         """Takes everything out of memory; the next look at it reads the files again."""
-        for mapped in (*self._files.values(), *self._made):
-            mapped.madvise(mmap.MADV_DONTNEED)
+        for file in self._files.values():
+            file.release()
+        for made in self._made:
+            made.madvise(mmap.MADV_DONTNEED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from oxibonsai.convert.stored_types import encode_measured
 from oxibonsai.convert.target import check_dtype
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.files.progress import Progress, counted
-from oxibonsai.files.whole_file import make_room
+from oxibonsai.files.whole_file import written_whole
 from oxibonsai.images.gguf_tensors import GgufTensors
 from oxibonsai.images.model_files import ModelFiles
 from oxibonsai.images.network import Network
@@ -57,7 +58,7 @@ class _Planned:
 
 def write_one_file(
     files: ModelFiles,
-    out: Path,
+    out: str | os.PathLike[str],
     *,
     dtype: str = "auto",
     threads: int = 1,
@@ -83,17 +84,17 @@ def write_one_file(
     tensors = _of_transformer(files.transformer, target, threads)
     tensors += [_planned(files.vae, n, f"{VAE_PREFIX}{n}") for n in sorted(files.vae.tensors.names)]
     tensors += _of_text_encoder(files)
-    make_room(out)
-    writer = _core.GgufWriter(str(out))
-    _write_keys(writer, files)
-    for tensor in tensors:
-        writer.add_tensor(tensor.name, tensor.shape, tensor.type.gguf_id, tensor.nbytes)
-    writer.write_header()
     report = counted(sum(t.nbytes for t in tensors), progress)
-    for tensor in tensors:
-        writer.write_tensor(np.ascontiguousarray(tensor.blocks()).reshape(-1))
-        report(tensor.nbytes)
-    writer.close()
+    with written_whole(Path(out)) as sink:
+        writer = _core.GgufWriter(sink)
+        _write_keys(writer, files)
+        for tensor in tensors:
+            writer.add_tensor(tensor.name, tensor.shape, tensor.type.gguf_id, tensor.nbytes)
+        writer.write_header()
+        for tensor in tensors:
+            writer.write_tensor(np.ascontiguousarray(tensor.blocks()).reshape(-1))
+            report(tensor.nbytes)
+        writer.close()
 
 
 def _target(dtype: str) -> str:

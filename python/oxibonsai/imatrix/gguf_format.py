@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.errors import FormatError, RequestError
-from oxibonsai.files.whole_file import make_room
+from oxibonsai.files.whole_file import written_whole
 from oxibonsai.imatrix.matrix import Entry, Imatrix, Values
 
 _SUMS, _COUNTS = ".in_sum2", ".counts"
@@ -95,7 +96,7 @@ def _count(file: _core.GgufFile, key: str) -> int:
     return value
 
 
-def write_imatrix(imatrix: Imatrix, path: Path) -> None:
+def write_imatrix(imatrix: Imatrix, path: str | os.PathLike[str]) -> None:
     """Writes the GGUF form, which llama-quantize reads too; it appears when it is complete.
 
     Args:
@@ -109,21 +110,21 @@ def write_imatrix(imatrix: Imatrix, path: Path) -> None:
         raise RequestError(
             "an importance matrix without entries says nothing: there is none to write"
         )
-    make_room(path)
-    writer = _core.GgufWriter(str(path))
-    writer.add_metadata(_KIND, "imatrix", "str")
-    writer.add_metadata(_DATASETS, list(imatrix.datasets), "arr[str]")
-    writer.add_metadata(_CHUNK_COUNT, imatrix.chunk_count, "u32")
-    writer.add_metadata(_CHUNK_SIZE, imatrix.chunk_size, "u32")
-    arrays = []
-    for name, entry in imatrix.entries.items():
-        matrices, cols = entry.squares.shape
-        for suffix, values, width in ((_SUMS, entry.squares, cols), (_COUNTS, entry.counts, 1)):
-            shape = (width,) if matrices == 1 else (matrices, width)
-            writer.add_tensor(name + suffix, shape, _F32, values.size * 4)
-            arrays.append(values)
-    writer.write_header()
-    for values in arrays:
-        data = np.ascontiguousarray(values, "<f4").view(np.uint8)
-        writer.write_tensor(data.reshape(-1))
-    writer.close()
+    with written_whole(Path(path)) as sink:
+        writer = _core.GgufWriter(sink)
+        writer.add_metadata(_KIND, "imatrix", "str")
+        writer.add_metadata(_DATASETS, list(imatrix.datasets), "arr[str]")
+        writer.add_metadata(_CHUNK_COUNT, imatrix.chunk_count, "u32")
+        writer.add_metadata(_CHUNK_SIZE, imatrix.chunk_size, "u32")
+        arrays = []
+        for name, entry in imatrix.entries.items():
+            matrices, cols = entry.squares.shape
+            for suffix, values, width in ((_SUMS, entry.squares, cols), (_COUNTS, entry.counts, 1)):
+                shape = (width,) if matrices == 1 else (matrices, width)
+                writer.add_tensor(name + suffix, shape, _F32, values.size * 4)
+                arrays.append(values)
+        writer.write_header()
+        for values in arrays:
+            data = np.ascontiguousarray(values, "<f4").view(np.uint8)
+            writer.write_tensor(data.reshape(-1))
+        writer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,13 @@ from oxibonsai.imatrix.legacy_format import read_legacy
 from oxibonsai.imatrix.matrix import Imatrix
 
 
-def read_imatrix(path: Path) -> Imatrix:
+def read_imatrix(path: str | os.PathLike[str]) -> Imatrix:
     """The importance matrix that oxibonsai or llama.cpp wrote: GGUF, or the older .dat.
 
     Raises:
         FormatError: The file can't be read, is damaged or is something else.
     """
+    path = Path(path)
     try:
         with path.open("rb") as file:
             start = file.read(4)

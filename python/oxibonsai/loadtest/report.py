@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oxibonsai.errors import RequestError
+from oxibonsai.files.whole_file import written_whole
 from oxibonsai.loadtest.client import Sample
 from oxibonsai.loadtest.schedule import ClosedLoop, OpenLoop
 from oxibonsai.loadtest.statistics import Figures
@@ -138,6 +139,7 @@ def plot(levels: list[Level], path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
     try:
-        figure.savefig(path, dpi=150)
+        with written_whole(path) as out:
+            figure.savefig(out, format=path.suffix.removeprefix(".") or "png", dpi=150)
     except ValueError as e:
         raise RequestError(f"can't plot to {path}: {e}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from oxibonsai import _core
@@ -20,7 +21,9 @@ _EMBEDDING = "token_embd.weight"
 _LARGEST_ALPHA = 1e9
 
 
-def read_adapter(path: Path, name: str, scale: float, base: Checkpoint) -> Adapter:
+def read_adapter(
+    path: str | os.PathLike[str], name: str, scale: float, base: Checkpoint
+) -> Adapter:
     """Opens a file and checks it against the model that it is for.
 
     Args:
@@ -33,7 +36,7 @@ def read_adapter(path: Path, name: str, scale: float, base: Checkpoint) -> Adapt
         FormatError: The file is damaged, is no adapter, or was made for another model.
         UnsupportedError: It changes more than linear layers.
     """
-    return _Reader(path, name, base).read(scale)
+    return _Reader(Path(path), name, base).read(scale)
 
 
 class _Reader:

@@ -41,8 +41,10 @@ class PackedCache:
         limit_bytes: None: ``OXIBONSAI_PACKED_CACHE_GB`` (20) in bytes.
     """
 
-    def __init__(self, folder: Path | None = None, limit_bytes: int | None = None) -> None:
-        self.folder = cache_folder() / "packed" if folder is None else folder
+    def __init__(
+        self, folder: str | os.PathLike[str] | None = None, limit_bytes: int | None = None
+    ) -> None:
+        self.folder = cache_folder() / "packed" if folder is None else Path(folder)
         if limit_bytes is None:
             limit_bytes = cache_limit("OXIBONSAI_PACKED_CACHE_GB", _DEFAULT_GB)
         self.limit_bytes = limit_bytes
@@ -74,7 +76,7 @@ class PackedCache:
         os.utime(path)
         return packed
 
-    def store(self, key: str, model: Path, packed: _core.PackedWeights) -> None:
+    def store(self, key: str, model: str | os.PathLike[str], packed: _core.PackedWeights) -> None:
         """Keeps packed weights under a key: all of them, or nothing.
 
         Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from oxibonsai.checkpoint import Checkpoint
@@ -41,8 +42,11 @@ def open_model(
         except NoGguf as e:
             if not e.convertible:
                 raise
-    with model_folder(named) as weights:
-        return _open_weights(weights, model_name(named), vocabulary_only)
+    with ExitStack() as stack:
+        weights = stack.enter_context(model_folder(named))
+        checkpoint = _open_weights(weights, model_name(named), vocabulary_only)
+        checkpoint.keep(stack.pop_all())
+        return checkpoint
 
 
 def _open_weights(weights: Path, name: str, vocabulary_only: bool) -> Checkpoint:

@@ -33,8 +33,8 @@ class QuantizedCache:
         RequestError: ``OXIBONSAI_QUANTIZED_CACHE_GB`` (50) is no number.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = cache_folder() / "quantized" if folder is None else folder
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = cache_folder() / "quantized" if folder is None else Path(folder)
         self.limit_bytes = cache_limit("OXIBONSAI_QUANTIZED_CACHE_GB", _DEFAULT_GB)
 
     def open(
@@ -77,7 +77,7 @@ class QuantizedCache:
             # The time of access says when it was last used; that of change is part of its identity.
             with contextlib.suppress(OSError):  # of a folder that may only be read
                 os.utime(place, ns=(time.time_ns(), place.stat().st_mtime_ns))
-            opened.remember_identity(checkpoint.path)
+            opened.remember_identity(checkpoint.path, checkpoint.file)
         except OSError as e:
             raise SourceError(
                 f"cannot keep {checkpoint.path} as {type_name} in {place}: {e}"

@@ -30,7 +30,7 @@ def open_tower(source: Source) -> Checkpoint:
 
 
 def towers_beside(
-    source: Source | None, model: Path
+    source: Source | None, model: Source
 ) -> Iterator[tuple[Path, Callable[[], Checkpoint]]]:
     """Towers that may be a model's, the likeliest one first, each with what opens it.
 
@@ -38,6 +38,7 @@ def towers_beside(
         source: What the model was named.
         model: Its file, or its folder of safetensors.
     """
+    model = Path(model)
     if model.is_dir():
         from oxibonsai.convert.vision_tower import has_tower
 

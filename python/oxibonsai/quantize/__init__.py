@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,7 @@ from oxibonsai import _core
 from oxibonsai.checkpoint.model_file import SPLIT_KEYS, ModelFile
 from oxibonsai.errors import RequestError
 from oxibonsai.files.progress import Progress, counted
-from oxibonsai.files.whole_file import make_room
+from oxibonsai.files.whole_file import follow_links, written_whole
 from oxibonsai.quantize.blocks import Loss, encode_matrix
 from oxibonsai.quantize.choice import TypeRules
 from oxibonsai.quantize.importance import ImportanceMatrix
@@ -26,7 +27,7 @@ _BLOCKS_VERSION = 2  # of the layouts of blocks, as ggml counts them
 
 def quantize(
     file: ModelFile,
-    out: Path,
+    out: str | os.PathLike[str],
     type_name: str,
     *,
     imatrix: ImportanceMatrix | None = None,
@@ -62,7 +63,7 @@ def quantize(
 
 def write(
     plan: Plan,
-    out: Path,
+    out: str | os.PathLike[str],
     *,
     imatrix_name: str = "",
     threads: int = 1,
@@ -71,19 +72,19 @@ def write(
     """Does what was planned; arguments and errors as :func:`quantize`."""
     if threads < 1:
         raise RequestError(f"threads is {threads}; it must be at least 1")
-    if out.resolve() in {p.resolve() for p in plan.file.paths}:
+    out = Path(out)
+    if follow_links(out) in {p.resolve() for p in plan.file.paths}:
         raise RequestError(f"{out} is the source: name another file")
-    make_room(out)
-    writer = _core.GgufWriter(str(out), plan.file.alignment)
-    _write_metadata(plan, writer, imatrix_name)
-    for choice in plan.choices:
-        writer.add_tensor(
-            choice.tensor.name, choice.tensor.shape, choice.type.gguf_id, choice.nbytes
-        )
-    writer.write_header()
     losses: defaultdict[str, Loss] = defaultdict(Loss)
     report = counted(plan.nbytes, progress)
-    with ThreadPoolExecutor(threads) as pool:
+    with written_whole(out) as sink, ThreadPoolExecutor(threads) as pool:
+        writer = _core.GgufWriter(sink, plan.file.alignment)
+        _write_metadata(plan, writer, imatrix_name)
+        for choice in plan.choices:
+            writer.add_tensor(
+                choice.tensor.name, choice.tensor.shape, choice.type.gguf_id, choice.nbytes
+            )
+        writer.write_header()
         for choice in plan.choices:
             if choice.kept:
                 writer.write_tensor(plan.file.tensor_bytes(choice.tensor.name))
@@ -93,7 +94,8 @@ def write(
                 losses[choice.type.name] += loss
                 writer.write_tensor(blocks)
             plan.file.release(choice.tensor.name)
-    writer.close()
+        plan.file.check_unchanged()
+        writer.close()
     return dict(losses)
 
 

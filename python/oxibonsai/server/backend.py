@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,6 +50,8 @@ class Backend(Protocol):
         speculate: Makes what proposes tokens for a sequence; None: nothing does.
         ranks: Whether the model has a head that scores texts.
         adapters: The model's adapters; None before :meth:`load` is done.
+        on_file_change: Called in an engine's thread where the model's file was changed while it was in
+            use, so that it must be loaded again; None: the process is replaced.
     """
 
     pool: EnginePool | None
@@ -58,6 +60,7 @@ class Backend(Protocol):
     speculate: MakeSpeculator | None
     ranks: bool
     adapters: Adapters | None
+    on_file_change: Callable[[], None] | None
 
     def load(self) -> None:
         """Blocks until requests can be answered.

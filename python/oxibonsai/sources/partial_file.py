@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -230,7 +231,9 @@ class PartialFile:
         return self._hash.hexdigest()
 
     def finish(self) -> None:
-        """Gives the file its name."""
+        """Give the file its name, and the permissions of one that it replaces."""
+        if self.place.exists():
+            os.fchmod(self._file, stat.S_IMODE(self.place.stat().st_mode))
         os.fsync(self._file)
         self.part.replace(self.place)
         self._finished = True

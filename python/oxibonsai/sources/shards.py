@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +24,9 @@ class SplitInfo:
     count: int
 
 
-def split_info(path: PurePath) -> SplitInfo | None:
+def split_info(path: str | os.PathLike[str]) -> SplitInfo | None:
     """What a file's name says about its set; None for a file that is whole."""
-    match = _SHARD.fullmatch(path.name)
+    match = _SHARD.fullmatch(PurePath(path).name)
     if match is None:
         return None
     info = SplitInfo(match["stem"], int(match["index"]), int(match["count"]))

@@ -9,6 +9,7 @@ from pathlib import Path
 from transformers import Qwen3ForCausalLM
 
 from oxibonsai.convert.language_model import convert
+from oxibonsai.files.whole_file import follow_links
 from oxibonsai.train.network import exact_state, plain_network
 
 _TOKENIZER_FILES = (
@@ -52,13 +53,14 @@ def write_folder(
         tokenizer: Folder whose tokenizer, and ``generation_config.json``, is copied.
         folder: Replaced where it exists.
     """
-    with tempfile.TemporaryDirectory(dir=folder.parent, suffix=".part") as temporary:
+    place = follow_links(folder)
+    with tempfile.TemporaryDirectory(dir=place.parent, suffix=".part") as temporary:
         made = Path(temporary) / "model"
         plain_network(network.config, exact_state(network, weight_format)).save_pretrained(made)
         _copy_tokenizer(tokenizer, made)
-        if folder.exists():
-            shutil.rmtree(folder)
-        made.rename(folder)
+        if place.exists():
+            shutil.rmtree(place)
+        made.rename(place)
 
 
 def write_gguf(folder: Path, weight_format: str, name: str) -> Path:

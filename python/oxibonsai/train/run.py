@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from torch.optim import Optimizer, lr_scheduler
 from transformers import Qwen3ForCausalLM
 
 from oxibonsai.errors import OxiBonsaiError, RequestError
+from oxibonsai.files.whole_file import make_folder
 from oxibonsai.train import checkpoints, export
 from oxibonsai.train.data import TrainTokenizer, Windows, in_order
 from oxibonsai.train.log import Log, Row, plot, read_rows
@@ -28,7 +30,7 @@ from oxibonsai.train.optimization import optimizers, schedule
 from oxibonsai.train.settings import NetworkShape, TrainSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Sources:
     """Where a run reads from.
 
@@ -42,9 +44,22 @@ class Sources:
 
     texts: Path
     tokenizer: Path
-    held_out: Path | None = None
-    init: Path | None = None
-    teacher: Path | None = None
+    held_out: Path | None
+    init: Path | None
+    teacher: Path | None
+
+    def __init__(
+        self,
+        texts: str | os.PathLike[str],
+        tokenizer: str | os.PathLike[str],
+        held_out: str | os.PathLike[str] | None = None,
+        init: str | os.PathLike[str] | None = None,
+        teacher: str | os.PathLike[str] | None = None,
+    ) -> None:
+        given = {"texts": texts, "tokenizer": tokenizer}
+        given_or_none = {"held_out": held_out, "init": init, "teacher": teacher}
+        for name, path in {**given, **given_or_none}.items():
+            object.__setattr__(self, name, None if path is None else Path(path))
 
 
 @dataclass(frozen=True)
@@ -63,7 +78,7 @@ class Result:
 
 
 def train(
-    out: Path,
+    out: str | os.PathLike[str],
     sources: Sources,
     settings: TrainSettings,
     shape: NetworkShape | None = None,
@@ -85,6 +100,7 @@ def train(
         RequestError: An argument, or a pair of them, makes no run.
         FormatError, UnsupportedError: A file is broken, or of a kind that is not known.
     """
+    out = Path(out)
     tokenizer = TrainTokenizer(sources.tokenizer)
     newest = _newest(out, resume)
     network = _network(sources, settings, shape, tokenizer, newest)
@@ -94,7 +110,7 @@ def train(
     windows = Windows(tokens, settings.context, settings.batch, settings.seed)
     held_out = _held_out(sources, settings, tokenizer)
     quantize(network, settings.weight_format)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     run = _Run(out, settings, network, teacher, held_out)
     if newest is not None:
         run.restore(newest)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import Device
@@ -75,7 +75,7 @@ class Tower:
         self.width = family.width
 
     @classmethod
-    def open(cls, path: Path, device: Device, token_id: TokenId) -> Tower:
+    def open(cls, path: str | os.PathLike[str], device: Device, token_id: TokenId) -> Tower:
         """Opens an mmproj file, as llama.cpp writes them.
 
         Args:

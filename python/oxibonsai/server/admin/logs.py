@@ -7,10 +7,12 @@ import logging.handlers
 import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pythonjsonlogger import json
 
+from oxibonsai.files.whole_file import STANDARD_OUTPUT, is_standard_output, make_room
 from oxibonsai.server.settings import Settings
 
 # Longer messages are truncated: one request must not fill the log.
@@ -57,12 +59,14 @@ class JsonFormatter(json.JsonFormatter):
 
 
 def configure_logs(settings: Settings) -> None:
-    """Sends all log records of this process to the log file of the settings, or to stderr."""
+    """Send all log records of this process to the log file of the settings, or to stderr."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
-    if settings.log_file is not None:
-        settings.log_file.parent.mkdir(parents=True, exist_ok=True)
+    file = STANDARD_OUTPUT if settings.log_file == Path("-") else settings.log_file
+    if file is not None and is_standard_output(file):
+        handler = logging.StreamHandler(sys.stdout)
+    elif file is not None:
         handler = logging.handlers.RotatingFileHandler(
-            settings.log_file,
+            make_room(file),  # rotation renames it: not a link to it
             maxBytes=int(settings.log_max_mb * 2**20),
             backupCount=2,
             encoding="utf-8",

@@ -96,6 +96,8 @@ def _save(app: Server, slot: Slot, name: str) -> dict[str, Any]:
     used = sum(f.stat().st_size for f in folder.iterdir() if f.is_file() and f.name != name)
     if used >= app.settings.max_files_mb * 2**20:
         raise ApiError(413, "The folder of saved slots is full (--max-files-mb).", code="too_large")
+    if (folder / name).is_symlink():  # which would be followed
+        raise ApiError(400, f"'{name}' is a link on the server.", param="filename")
     sequence = _own(slot)
     started = time.perf_counter()
     saved = save(slot.engine, sequence, folder / name)

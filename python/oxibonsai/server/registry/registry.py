@@ -455,6 +455,7 @@ class ModelRegistry:
     def _loaded(self, entry: Entry, spec: ModelSpec) -> Instance:
         started = time.monotonic()
         backend = self._make_backend(spec.settings, self._lifecycle)
+        backend.on_file_change = lambda: self._load_again(entry, backend)
         backend.load()
         instance = self._instance(backend, spec)
         entry.info = next(iter(backend.models()), None)
@@ -466,6 +467,18 @@ class ModelRegistry:
             seconds = time.monotonic() - started
             _log.info("loaded", extra={"models": [spec.name], "seconds": round(seconds, 2)})
         return instance
+
+    def _load_again(self, entry: Entry, backend: Backend) -> None:
+        """Replace an instance whose file was changed under it; called in the engine's thread."""
+        with self._changed:
+            instance = entry.instance
+            if instance is None or instance.backend is not backend or self._closed:
+                return
+            self._take_out(entry, sleeping=False)
+            entry.wanted = True
+            self._enqueue(entry)
+        # Not here: it waits for this thread.
+        threading.Thread(target=instance.retire, name="model-retire", daemon=True).start()
 
     def _instance(self, backend: Backend, spec: ModelSpec) -> Instance:
         return Instance(backend, spec.settings, self._generations_of, self._after_close)
