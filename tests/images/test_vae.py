@@ -275,6 +275,12 @@ def test_what_does_not_fit_is_named(reference: Any, network: Vae) -> None:
     nan = np.full(48, np.nan, np.float32)
     fails(FormatError, "not finite", {"decoder.conv_in.bias": nan})
     wide = np.zeros((48, 9, 3, 3), np.float32)
+    flat = np.zeros(48, np.float32)
+    for name in ("decoder.conv_in", "decoder.up_blocks.1.resnets.0.conv1"):
+        fails(FormatError, f"{name}.weight has shape", {f"{name}.weight": flat})
+    fails(FormatError, "post_quant_conv.weight has shape", {"post_quant_conv.weight": flat})
+    fails(FormatError, "makes no sense", {}, patch_size=2)
+    fails(FormatError, "makes no sense", {}, block_out_channels=4)
     fails(FormatError, "which 8 channels do not fit", {"decoder.conv_in.weight": wide})
     fails(FormatError, "negative", {"bn.running_var": np.full(32, -1, np.float32)})
     fails(FormatError, "no 7 groups", {}, norm_num_groups=7)

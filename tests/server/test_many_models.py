@@ -257,6 +257,8 @@ def test_presets_set_what_one_model_uses(
         ("[none]\nctx-size = 8", "needs a key model"),
         ("x = 1", "outside of a model's table"),
         ("[one", "is not TOML"),
+        (f"[one]\nseed = 1{'0' * 5000}", "is not TOML"),
+        (f"[one]\nalias = {'[' * 5000}{']' * 5000}", "is nested too deeply"),
         ("[one]\nn-ctx = 4\nctx-size = 4", "twice"),
     ],
 )

@@ -172,6 +172,8 @@ def test_a_value_out_of_range_is_refused_by_the_name_it_came_under(
     [
         ("prot = 1", "sets 'prot', which is not a setting; did you mean port"),
         ("port = ", "is not TOML"),
+        (f"port = 1{'0' * 5000}", "is not TOML"),
+        (f"port = {'[' * 5000}{']' * 5000}", "is nested too deeply: settings are flat"),
         ("[server]\nport = 1", "sets 'server', which is not a setting"),
         ("ctx-size = 1\nctx_size = 2", "sets ctx_size twice"),
         ("port = true", "port in "),

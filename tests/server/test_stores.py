@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
+from running_server import wait_until
 from sqlalchemy import Connection
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
@@ -203,6 +207,42 @@ def test_sweeping_keeps_what_files_have(store: Store, tmp_path: Path) -> None:
     assert not orphan.exists()
     with store.files.open(A, kept) as file:
         assert file.read() == b"kept"
+
+
+UPLOAD = """
+import io, sys
+from pathlib import Path
+from oxibonsai.server.stores.blobs import BlobFolder
+
+source = sys.stdin.buffer if sys.argv[2] == "written" else io.BytesIO(b"whole")
+with BlobFolder(Path(sys.argv[1])).receive(source, 10**9):
+    print("received", flush=True)
+    sys.stdin.buffer.read()
+"""
+
+
+@pytest.mark.parametrize("state", ["written", "whole"])
+def test_an_upload_is_swept_as_soon_as_its_process_is_killed(
+    store: Store, tmp_path: Path, state: str
+) -> None:
+    """Not a day later, and never before."""
+    incoming = tmp_path / "files" / "incoming"
+    command = [sys.executable, "-c", UPLOAD, str(tmp_path / "files"), state]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE) as uploading:
+        assert uploading.stdin is not None
+        assert uploading.stdout is not None
+        if state == "whole":
+            assert uploading.stdout.readline() == b"received\n"
+        else:
+            uploading.stdin.write(b"x" * 2**21)
+            uploading.stdin.flush()
+            wait_until(lambda: any(p.stat().st_size for p in incoming.iterdir()))
+        store.files.sweep()
+        assert len(list(incoming.iterdir())) == 1
+        uploading.kill()
+        uploading.wait()
+    store.files.sweep()
+    assert list(incoming.iterdir()) == []
 
 
 def test_a_store_is_the_same_after_it_was_closed(store_url: str, tmp_path: Path) -> None:

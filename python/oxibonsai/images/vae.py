@@ -215,7 +215,10 @@ class _Network:
             halves: The level's input has twice the rows and columns of its output.
         """
         self.g = Builder()
-        return self.g.input("x", self.p.shape(f"{name}.weight")[1], pixels=2 if halves else 1)
+        shape = self.p.shape(f"{name}.weight")
+        if len(shape) < 2:
+            raise FormatError(f"{name}.weight has shape {shape}, which is none of a convolution")
+        return self.g.input("x", shape[1], pixels=2 if halves else 1)
 
     def end(self, y: Value) -> _core.Graph:
         """The level's graph."""

@@ -66,8 +66,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
             table = tomllib.load(file)
     except OSError as e:
         raise RequestError(f"cannot read the configuration {path}: {e.strerror}") from e
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+    except ValueError as e:  # of texts, and of numbers that are too long for Python
         raise RequestError(f"{path} is not TOML: {e}") from e
+    except RecursionError as e:
+        raise RequestError(f"{path} is nested too deeply: settings are flat") from e
     values: dict[str, Any] = {}
     for name, value in table.items():
         field = name.replace("-", "_")

@@ -68,8 +68,10 @@ def _read(path: Path) -> dict[str, Mapping[str, Any]]:
     if path.suffix == ".toml":
         try:
             tables = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as e:
+        except ValueError as e:  # of texts, and of numbers that are too long for Python
             raise RequestError(f"{path} is not TOML: {e}") from e
+        except RecursionError as e:
+            raise RequestError(f"{path} is nested too deeply: a model has one flat table") from e
         for name, table in tables.items():
             if not isinstance(table, dict):
                 raise RequestError(f"{path} has the key {name!r} outside of a model's table [NAME]")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,8 +18,6 @@ from sqlalchemy import Connection
 from oxibonsai.server.stores.errors import StoreError, TooLargeError
 
 _PIECE = 2**20
-# An older upload was left behind by a process that died.
-_STALE_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -68,20 +66,34 @@ class BlobFolder:
 
     @contextlib.contextmanager
     def receive(self, source: IO[bytes], max_bytes: int) -> Iterator[Upload]:
-        """Writes a stream to a temporary file, which is deleted after the block unless kept.
+        """Write a stream to a temporary file, which is deleted after the block unless kept.
+
+        The file is locked for as long, so that others see that its owner lives.
 
         Raises:
             TooLargeError: The stream is longer than ``max_bytes``.
             StoreError: The disk is full or not writable.
         """
-        path = self._temporary / secrets.token_hex(16)
-        try:
-            with _errors(path):
-                upload = _write(path, source, max_bytes)
-            yield upload
-        finally:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+        with _errors(self._temporary):
+            path, file = self._new_file()
+        with file:
+            try:
+                with _errors(path):
+                    upload = _write(path, file, source, max_bytes)
+                yield upload
+            finally:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+
+    def _new_file(self) -> tuple[Path, IO[bytes]]:
+        """Make a temporary file and lock it."""
+        while True:
+            path = self._temporary / secrets.token_hex(16)
+            file = path.open("xb")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:
+                return path, file
+            file.close()  # somebody swept between the two
 
     def keep(self, connection: Connection, upload: Upload) -> None:
         """Moves an upload to its final name; it is durable when this returns."""
@@ -114,24 +126,23 @@ class BlobFolder:
             yield path.name
 
     def sweep_uploads(self) -> None:
-        """Deletes temporary files of processes that died."""
+        """Delete temporary files that nobody locks: their owners died."""
         for path in self._temporary.iterdir():
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
-                    path.unlink()
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
 
-def _write(path: Path, source: IO[bytes], max_bytes: int) -> Upload:
+def _write(path: Path, file: IO[bytes], source: IO[bytes], max_bytes: int) -> Upload:
     digest, size = hashlib.sha256(), 0
-    with path.open("xb") as file:
-        while piece := source.read(_PIECE):
-            size += len(piece)
-            if size > max_bytes:
-                raise TooLargeError(f"the file is larger than {max_bytes} bytes")
-            digest.update(piece)
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
+    while piece := source.read(_PIECE):
+        size += len(piece)
+        if size > max_bytes:
+            raise TooLargeError(f"the file is larger than {max_bytes} bytes")
+        digest.update(piece)
+        file.write(piece)
+    file.flush()
+    os.fsync(file.fileno())
     return Upload(path, digest.hexdigest(), size)
 
 
