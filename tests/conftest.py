@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from long_tests import pytest_terminal_summary  # noqa: F401 - a hook of pytest
 from oxibonsai.cli.verify import hash_file
 from oxibonsai.sources import resolve
 from oxibonsai.sources.pip_package import cache_folder

@@ -11,20 +11,26 @@ import pytest
 from native_build import build, needs_compiler
 
 CORPUS = Path(__file__).parent / "corpus"
-MUTATIONS = {"gguf": 2000, "weights": 100}  # of each file
+MUTATIONS = {"gguf": 2000, "weights": 100}  # of each file, before a release
+SAMPLE = 10  # of so many mutations one is tried for every change
 
 
-@pytest.mark.slow
+@pytest.mark.long("compiles all native code with sanitizers")
 @needs_compiler
 @pytest.mark.timeout(2400)
+@pytest.mark.parametrize(
+    "share",
+    [pytest.param(SAMPLE, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.release)],
+    ids=["sample", "all"],
+)
 @pytest.mark.parametrize("target", MUTATIONS)
-def test_the_corpus_and_mutations_of_it_have_no_findings(target: str) -> None:
+def test_the_corpus_and_mutations_of_it_have_no_findings(target: str, share: int) -> None:
     folder = build("sanitized", "-DOXIBONSAI_SANITIZE=address,undefined", "-DOXIBONSAI_FUZZERS=ON")
     files = sorted((CORPUS / target).iterdir())
     assert files
     program = folder / "tests" / "native" / f"fuzz_{target}"
     done = subprocess.run(
-        [str(program), str(MUTATIONS[target]), "1", *map(str, files)],
+        [str(program), str(MUTATIONS[target] // share), "1", *map(str, files)],
         capture_output=True,
         text=True,
     )
@@ -32,6 +38,7 @@ def test_the_corpus_and_mutations_of_it_have_no_findings(target: str) -> None:
 
 
 @pytest.mark.fuzz
+@pytest.mark.long("is a search of ten minutes")
 @needs_compiler
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("target", MUTATIONS)

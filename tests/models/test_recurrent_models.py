@@ -28,7 +28,7 @@ pytestmark = pytest.mark.hf
 
 TIERS = _core.cpu.tiers()
 TYPES = [
-    pytest.param(c, t, id=f"{c.name}-{t}", marks=[pytest.mark.slow] if t != "f32" else [])
+    pytest.param(c, t, id=f"{c.name}-{t}", marks=[pytest.mark.release] if t != "f32" else [])
     for c in rm.CASES
     for t in ("f32", *c.quantized)
 ]

@@ -29,12 +29,15 @@ def ctest(folder: Path, names: str = ".", *, but: str = "^$", **environment: str
     assert done.returncode == 0, done.stdout[-6000:]
 
 
+@pytest.mark.long("compiles all native code")
 @needs_compiler
 def test_native_tests_pass() -> None:
     ctest(build("native"))
 
 
-@pytest.mark.slow
+# The tests compare every tier with the scalar one already; here each is also the one chosen.
+@pytest.mark.release
+@pytest.mark.long("runs all native tests")
 @needs_compiler
 @pytest.mark.timeout(2400)  # builds of other processes go first
 @pytest.mark.parametrize("tier", _core.cpu.tiers())
@@ -43,6 +46,7 @@ def test_native_tests_pass_with_each_tier_forced(tier: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long("compiles all native code with sanitizers")
 @needs_compiler
 @pytest.mark.timeout(2400)
 def test_native_tests_pass_under_sanitizers() -> None:
@@ -51,6 +55,7 @@ def test_native_tests_pass_under_sanitizers() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long("compiles all native code for Arm, and runs it under an emulator")
 @needs_compiler
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_errors_are_below_those_of_llama_cpp(quant_type: str, mode: str, name: s
     assert encoded_error(RANDOM[name], quant_type, mode) <= PEER[quant_type][mode][name]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize(("quant_type", "mode"), MODES)
 def test_errors_on_gemma_are_below_those_of_llama_cpp(
     quant_type: str, mode: str, gemma_path: Path

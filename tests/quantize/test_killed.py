@@ -15,7 +15,11 @@ import bert_folder
 import float_model
 from forked import PROCESSES, run_command_line
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [
+    pytest.mark.release,
+    pytest.mark.long("starts the command a hundred times"),
+    pytest.mark.timeout(3600),
+]
 
 KILLS = 100
 

@@ -14,8 +14,14 @@ from oxibonsai.imatrix import Entry, Imatrix
 from oxibonsai.quantize import find_mix, mix_names, quantize
 from oxibonsai.quantize.weight_types import type_named
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
+# One type of each way to encode: rounding, scales within blocks, a codebook, one bit, three values.
+SAMPLES = {"Q8_0", "Q4_K", "IQ4_NL", "Q1_0", "TQ2_0"}
+TYPES = [
+    pytest.param(name, marks=pytest.mark.slow if name in SAMPLES else pytest.mark.release)
+    for name in _core.encoders()
+]
 RUINED_BITS = 2.5
 FAITHFUL_BITS = 4.0  # from here on, most first choices stay
 OWN_TYPES = {"Q8_1", "Q8_K", "F8_E4M3", "F8_E5M2", "Q2_0_g128", "TQ2_0_g128", "PTQ1_0"}
@@ -33,7 +39,8 @@ def even_importance(file: ModelFile) -> Imatrix:
     return Imatrix({t.name: Entry(np.ones((1, t.shape[-1]), np.float32), one) for t in matrices})
 
 
-@pytest.mark.parametrize("name", list(_core.encoders()))
+@pytest.mark.long("encodes 270 million weights and runs the model")
+@pytest.mark.parametrize("name", TYPES)
 def test_gemma_runs_in_every_type(
     name: str, gemma_path: Path, truth_folder: Path, tmp_path: Path
 ) -> None:
@@ -63,6 +70,8 @@ def test_gemma_runs_in_every_type(
         assert divergence < 0.5
 
 
+@pytest.mark.release
+@pytest.mark.long("encodes 135 million weights and runs the model twice")
 @pytest.mark.parametrize("mix", [m for m in mix_names() if find_mix(m).base not in OWN_TYPES])
 def test_llama_cpp_opens_every_type_that_it_knows(
     mix: str, smollm2_path: Path, tmp_path: Path

@@ -84,6 +84,6 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
         assert hashlib.sha256(content).hexdigest() == name
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_nothing_acknowledged_is_lost_in_a_hundred_kills(store_url: str, tmp_path: Path) -> None:
     kill_again_and_again(store_url, tmp_path / "files", 100)

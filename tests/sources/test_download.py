@@ -395,7 +395,7 @@ def kill_at(web: Web, place: Path, sent: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "kills", [10, pytest.param(100, marks=pytest.mark.slow)], ids=["10 kills", "100 kills"]
+    "kills", [10, pytest.param(100, marks=pytest.mark.release)], ids=["10 kills", "100 kills"]
 )
 def test_kills_at_random_bytes_leave_no_broken_file(web: Web, kills: int, tmp_path: Path) -> None:
     """Every few kills the download may finish, so that all stages are met."""

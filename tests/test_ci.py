@@ -1,7 +1,8 @@
-"""A test that fails beside others gets one run alone; CI tells whether it then passed (.ci/rerun.py)."""
+"""What CI runs, and that a test which fails beside others gets one run alone (.ci/run, .ci/rerun.py)."""
 
 from __future__ import annotations
 
+import configparser
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+TESTS = str(ROOT / "tests")
 RERUN = ROOT / ".ci" / "rerun.py"
 
 # Passes only in a process of its own, as a test does that other load disturbs.
@@ -129,3 +131,25 @@ def test_ci_runs_the_command_of_the_readme_word_for_word() -> None:
     command = "pip install '.[test]' && pytest -n auto"
     assert f"\n    {command}\n" in (ROOT / "README.md").read_text()
     assert f"\n{command} || rerun $?\n" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_ci_runs_what_is_slow_and_leaves_the_whole_of_it_to_releases() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    pytest_settings = settings["tool:pytest"]
+    for marker in ("slow", "release", "suite", "fuzz", "gpu"):
+        assert f"\n{marker}: " in pytest_settings["markers"]
+        assert f"not {marker}" in pytest_settings["addopts"]
+    assert 'slow="slow and not release"' in (ROOT / ".ci" / "run").read_text()
+
+
+def test_a_test_that_takes_long_says_why(project: Project) -> None:
+    limit = "import long_tests\nlong_tests.SECONDS = -1\n"
+    hook = "from long_tests import pytest_terminal_summary\n"
+    project.add("conftest.py", f"import sys\nsys.path.append({TESTS!r})\n{limit}{hook}")
+    project.add("pytest.ini", "[pytest]\nmarkers =\n    long(reason): why\n")
+    explained = "import pytest\n@pytest.mark.long('it waits')\ndef test_explained(): pass\n"
+    project.add("test_one.py", explained + SOUND)
+    _, _, listed = project.run().stdout.partition("long, and no marker says why")
+    assert "test_sound" in listed
+    assert "test_explained" not in listed
