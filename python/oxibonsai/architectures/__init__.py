@@ -7,8 +7,12 @@ from typing import Any
 from oxibonsai.architectures import (
     arcee,
     ernie4_5,
+    falcon,
     gemma,
+    gemma2,
     glm,
+    gpt2,
+    gptj,
     llama,
     nemotron,
     olmo,
@@ -16,6 +20,8 @@ from oxibonsai.architectures import (
     qwen2,
     qwen3,
     seed_oss,
+    smollm3,
+    stablelm,
     starcoder2,
 )
 from oxibonsai.architectures.schema.family import Family
@@ -23,9 +29,14 @@ from oxibonsai.architectures.schema.family import Family
 FAMILIES: tuple[Family[Any], ...] = (
     arcee.FAMILY,
     ernie4_5.FAMILY,
+    falcon.FAMILY,
     gemma.FAMILY,
+    gemma2.FAMILY,
     glm.GLM,
     glm.GLM4,
+    gpt2.GPT2,
+    gpt2.STARCODER,
+    gptj.FAMILY,
     llama.FAMILY,
     nemotron.FAMILY,
     olmo.FAMILY,
@@ -33,5 +44,7 @@ FAMILIES: tuple[Family[Any], ...] = (
     qwen2.FAMILY,
     qwen3.FAMILY,
     seed_oss.FAMILY,
+    smollm3.FAMILY,
+    stablelm.FAMILY,
     starcoder2.FAMILY,
 )

@@ -49,17 +49,13 @@ def layer_count(*names: str, **more: Any) -> Any:
 
 def key_value_heads(*names: str, **more: Any) -> Any:
     """Return the field of the heads of keys and values: as many as there are heads where nothing says."""
-    heads = "num_attention_heads"
-    return field(
-        Stated(
-            COUNT,
-            names,
-            "attention.head_count_kv",
-            default=lambda known: known[heads],
-            key_default=lambda known: known[heads],
-            **more,
-        )
-    )
+
+    def as_many_as_heads(known: Known) -> int:
+        heads: int = known["num_attention_heads"]
+        return heads
+
+    usual = {"default": as_many_as_heads, "key_default": as_many_as_heads}
+    return field(Stated(COUNT, names, "attention.head_count_kv", **{**usual, **more}))
 
 
 @dataclass(frozen=True)
@@ -200,16 +196,21 @@ HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_nor
 LAYERS = "model.layers"
 
 
-def outside(c: Any, *norm_operations: Operation) -> Iterator[Tensor]:
-    """Yield what stands before the layers and behind them."""
-    yield weight("model.embed_tokens", "token_embd")
-    yield norm("model.norm", "output_norm", *norm_operations)
+def outside(
+    c: Any,
+    *norm_operations: Operation,
+    embedding: str = "model.embed_tokens",
+    final: str = "model.norm",
+) -> Iterator[Tensor]:
+    """Yield what stands before the layers and behind them, by Hugging Face's names of it."""
+    yield weight(embedding, "token_embd")
+    yield norm(final, "output_norm", *norm_operations)
     yield weight("lm_head", "output", optional=c.tie_word_embeddings)
 
 
-def final_bias() -> Iterator[Tensor]:
+def final_bias(final: str = "model.norm") -> Iterator[Tensor]:
     """Yield the bias of the norm before the output matrix."""
-    yield bias("model.norm", "output_norm")
+    yield bias(final, "output_norm")
 
 
 def norms(

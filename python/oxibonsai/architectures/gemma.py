@@ -40,7 +40,7 @@ def tensors(c: Config) -> Iterator[Entry]:
         yield from decoder.matrices(i, {**decoder.ATTENTION, **decoder.MLP})
 
 
-def embed(g: Builder, c: Config, w: Weights) -> Value:
+def embed(g: Builder, c: Decoder, w: Weights) -> Value:
     """Return the scaled rows of the token table."""
     return g.scale(g.embed(w.embedding(c)), math.sqrt(c.hidden_size))
 

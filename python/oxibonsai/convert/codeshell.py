@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oxibonsai.convert import decoder, gpt2
+from oxibonsai.convert import decoder
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
@@ -22,7 +22,10 @@ def config(folder: ModelFolder) -> dict[str, Any]:
         if folder.config.get("group_query_attention")
         else None
     )
-    return {**gpt2.config(folder), "num_key_value_heads": shared or folder.config.get("n_head")}
+    return {
+        **decoder.gpt_config(folder),
+        "num_key_value_heads": shared or folder.config.get("n_head"),
+    }
 
 
 def metadata(folder: ModelFolder) -> Metadata:
@@ -43,13 +46,15 @@ CODESHELL = Recipe(
     metadata,
     decoder.namer(
         "CodeShell",
-        gpt2.LAYER,
-        (*gpt2.LAYER.values(), "output_norm"),
+        decoder.GPT_LAYER,
+        (*decoder.GPT_LAYER.values(), "output_norm"),
         fixed=_FIXED,
         layers="transformer.h",
         left_out=_LEFT_OUT,
     ),
     decoder.is_matrix,
-    shapes=lambda folder: decoder.shapes(folder, gpt2.LAYER.values(), gpt2.LAYER.values()),
+    shapes=lambda folder: decoder.shapes(
+        folder, decoder.GPT_LAYER.values(), decoder.GPT_LAYER.values()
+    ),
     config=config,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,15 @@ LAYER = {
     "mlp.down_proj": "ffn_down",
 }
 HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+# Those of GPT-2.
+GPT_LAYER = {
+    "ln_1": "attn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "ln_2": "ffn_norm",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+}
 _LEFT_OUT = ".self_attn.rotary_emb.inv_freq"  # old checkpoints hold what theta says
 
 
@@ -297,3 +307,17 @@ def row_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
 def paired_rows(heads: int, width: int) -> npt.NDArray[np.intp]:
     """Return which row of halves is at each place among interleaved pairs."""
     return np.arange(heads * width).reshape(heads, 2, width // 2).swapaxes(1, 2).reshape(-1)
+
+
+def gpt_config(folder: ModelFolder) -> dict[str, Any]:
+    """Return the configuration under the names that most models have."""
+    found = folder.config
+    return {
+        **found,
+        "hidden_size": found.get("n_embd"),
+        "num_hidden_layers": found.get("n_layer"),
+        "num_attention_heads": found.get("n_head"),
+        "num_key_value_heads": 1 if found.get("multi_query") is True else found.get("n_head"),
+        "max_position_embeddings": found.get("n_positions"),
+        "intermediate_size": found.get("n_inner") or 4 * folder.count("n_embd"),
+    }

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oxibonsai.convert import decoder, gpt2
+from oxibonsai.convert import decoder
 from oxibonsai.convert.float_types import Floats
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.pieces import Piece
@@ -16,7 +16,7 @@ from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
 from oxibonsai.errors import FormatError
 
-LAYER = {**gpt2.LAYER, "mlp.c_fc2": "ffn_gate"}
+LAYER = {**decoder.GPT_LAYER, "mlp.c_fc2": "ffn_gate"}
 _FIXED = {"transformer.wte": "token_embd", "transformer.ln_f": "output_norm", "lm_head": "output"}
 _TABLE, _HEAD, _SLOPES = "transformer.wte.weight", "lm_head.weight", "relative_pe.slopes"
 _MAX_BIAS = 8
@@ -24,7 +24,7 @@ _MAX_BIAS = 8
 
 def config(folder: ModelFolder) -> dict[str, Any]:
     """The configuration under the usual names."""
-    return {**gpt2.config(folder), "num_key_value_heads": folder.config.get("n_head")}
+    return {**decoder.gpt_config(folder), "num_key_value_heads": folder.config.get("n_head")}
 
 
 def metadata(folder: ModelFolder) -> Metadata:

@@ -18,18 +18,14 @@ from oxibonsai.convert.deepseek2 import DEEPSEEK2, MISTRAL4
 from oxibonsai.convert.ernie4_5_moe import ERNIE4_5_MOE
 from oxibonsai.convert.exaone import EXAONE
 from oxibonsai.convert.exaone4 import EXAONE4
-from oxibonsai.convert.falcon import FALCON
 from oxibonsai.convert.families import converter_of
-from oxibonsai.convert.gemma2 import GEMMA2
 from oxibonsai.convert.gemma3 import GEMMA3
 from oxibonsai.convert.gemma3_multimodal import GEMMA3_MULTIMODAL
 from oxibonsai.convert.gemma3n import GEMMA3N, GEMMA3N_MULTIMODAL
 from oxibonsai.convert.gemma4 import GEMMA4, GEMMA4_MULTIMODAL
 from oxibonsai.convert.gemma_embedding import GEMMA_EMBEDDING
 from oxibonsai.convert.glm4moe import GLM4MOE
-from oxibonsai.convert.gpt2 import GPT2, STARCODER
 from oxibonsai.convert.gpt_oss import GPT_OSS
-from oxibonsai.convert.gptj import GPTJ
 from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.granitemoe import GRANITEMOE
@@ -73,8 +69,6 @@ from oxibonsai.convert.qwen_vl import QWEN2VL, QWEN3VL, QWEN3VLMOE
 from oxibonsai.convert.recipe import Converter
 from oxibonsai.convert.refact import REFACT
 from oxibonsai.convert.rwkv7 import RWKV7
-from oxibonsai.convert.smollm3 import SMOLLM3
-from oxibonsai.convert.stablelm import STABLELM
 from oxibonsai.convert.t5 import T5, T5_ENCODER
 from oxibonsai.convert.xverse import XVERSE
 
@@ -116,20 +110,15 @@ RECIPES: dict[str, Converter] = {
     "cohere2": COHERE2,
     "exaone": EXAONE,
     "exaone4": EXAONE4,
-    "falcon": FALCON,
     "falcon_h1": FALCON_H1,
     "falcon_mamba": MAMBA,
-    "gemma2": GEMMA2,
     "gemma3": GEMMA3_MULTIMODAL,
     "gemma3_text": GEMMA3,
     "gemma3n": GEMMA3N_MULTIMODAL,
     "gemma3n_text": GEMMA3N,
     "gemma4": GEMMA4_MULTIMODAL,
     "gemma4_text": GEMMA4,
-    "gpt2": GPT2,
-    "gpt_bigcode": STARCODER,
     "gpt_neox": GPTNEOX,
-    "gptj": GPTJ,
     "granite": GRANITE,
     "grok-1": GROK,
     "granitemoehybrid": GRANITE_HYBRID,
@@ -159,8 +148,6 @@ RECIPES: dict[str, Converter] = {
     "qwen3_5_moe_text": QWEN35MOE,
     "qwen3_5_text": QWEN35,
     "qwen3_next": QWEN3NEXT,
-    "smollm3": SMOLLM3,
-    "stablelm": STABLELM,
     "bailing_moe_v2": BAILINGMOE2,
     "dbrx": DBRX,
     "deepseek_v2": DEEPSEEK2,

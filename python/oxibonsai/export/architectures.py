@@ -19,7 +19,6 @@ from oxibonsai.export.safetensors_writer import Floats
 from oxibonsai.export.saved import (
     ATTENTION,
     MLP,
-    QKV,
     Fields,
     Saved,
     biased,
@@ -78,28 +77,6 @@ def _cohere2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     return {**own, **windows(c), "rotary_pct": 1.0}
 
 
-def _smollm3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    rotated = [int((i + 1) % 4 != 0) for i in range(c.num_hidden_layers)]
-    return {**_llama(checkpoint, c), "no_rope_layers": rotated, "use_sliding_window": False}
-
-
-def _gpt(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    """GPT-2's names of what others call otherwise."""
-    return {
-        "n_embd": c.hidden_size,
-        "n_layer": c.num_hidden_layers,
-        "n_head": c.num_attention_heads,
-        "n_positions": c.max_position_embeddings,
-        "n_inner": c.intermediate_size,
-        "activation_function": "gelu_new",
-    }
-
-
-def _starcoder(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    shared = {"multi_query": True, "activation_function": "gelu_pytorch_tanh"}
-    return {**_gpt(checkpoint, c), **shared}
-
-
 def _gptneox(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     own = {"hidden_act": "gelu", "use_parallel_residual": c.parallel_residual}
     return {**own, "attention_bias": True, "rotary_pct": c.rope.rotary_dim / c.head_dim}
@@ -136,22 +113,6 @@ def _phi3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     return {**own, "original_max_position_embeddings": original}
 
 
-def _falcon(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    norms = 2 if checkpoint.has("blk.0.attn_norm_2.weight") else 1
-    shared = norms == 1 and c.num_key_value_heads == 1
-    return {
-        "activation": "gelu",
-        "ffn_hidden_size": c.intermediate_size,
-        "num_kv_heads": c.num_key_value_heads,
-        "multi_query": shared,
-        "new_decoder_architecture": not shared,
-        "num_ln_in_parallel_attn": norms,
-        "parallel_attn": True,
-        "alibi": False,
-        "bias": False,
-    }
-
-
 def _xielu(checkpoint: Checkpoint) -> dict[str, Floats]:
     """The constants of each layer's activation."""
     found = {}
@@ -173,25 +134,14 @@ SAVED: dict[str, Saved] = {
     **STATES,
     **GEMMAS,
     **ENCODERS,
-    "gemma2": Saved("gemma2", "Gemma2", _gemma2),
     "gemma3": Saved("gemma3_text", "Gemma3", _gemma3),
     "apertus": Saved(
         "apertus", "Apertus", lambda m, c: {**_UNBIASED, "hidden_act": "xielu"}, numbers=_xielu
     ),
     "bitnet": Saved("bitnet", "BitNet", lambda m, c: {**_UNBIASED, "hidden_act": c.hidden_act}),
-    "falcon": Saved("falcon", "Falcon", _falcon, "layer_norm_epsilon", head_dim=False),
     "cohere2": Saved("cohere2", "Cohere2", _cohere2, "layer_norm_eps"),
     "command-r": Saved("cohere", "Cohere", _command_r, "layer_norm_eps"),
     "exaone4": Saved("exaone4", "Exaone4", lambda m, c: {"hidden_act": "silu", **windows(c)}),
-    "gpt2": Saved("gpt2", "GPT2", _gpt, "layer_norm_epsilon", head_dim=False),
-    "gptj": Saved(
-        "gptj",
-        "GPTJ",
-        lambda m, c: {**_gpt(m, c), "rotary_dim": c.rope.rotary_dim},
-        "layer_norm_epsilon",
-        head_dim=False,
-        rope="none",
-    ),
     "gptneox": Saved("gpt_neox", "GPTNeoX", _gptneox, "layer_norm_eps", head_dim=False),
     "granite": Saved("granite", "Granite", _granite),
     "hunyuan-dense": Saved("hunyuan_v1_dense", "HunYuanDenseV1", lambda m, c: _UNBIASED),
@@ -206,21 +156,6 @@ SAVED: dict[str, Saved] = {
         "olmo3", "Olmo3", lambda m, c: {**_UNBIASED, **windows(c)}, rope="by kind"
     ),
     "phi3": Saved("phi3", "Phi3", _phi3),
-    "smollm3": Saved("smollm3", "SmolLM3", _smollm3),
-    "stablelm": Saved(
-        "stablelm",
-        "StableLm",
-        lambda m, c: {
-            "hidden_act": "silu", "use_qkv_bias": biased(m, *QKV),
-            "use_parallel_residual": c.parallel_residual,
-            "qk_layernorm": m.has("blk.0.attn_q_norm.weight"),
-        },
-        "layer_norm_eps",
-        head_dim=False,
-    ),
-    "starcoder": Saved(
-        "gpt_bigcode", "GPTBigCode", _starcoder, "layer_norm_epsilon", head_dim=False
-    ),
 }  # fmt: skip
 # Architectures whose layers are those of another, which transformers knows without code from elsewhere.
 _SAME_LAYERS = {

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from flask import Flask, current_app, g, has_request_context, request
+from werkzeug.datastructures import Headers
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.errors import ApiError
