@@ -234,7 +234,7 @@ def _network() -> str:
     return str(parsed)
 
 
-def sent_key(headers: Mapping[str, str]) -> str | None:
+def sent_key(headers: Mapping[str, str] | Headers) -> str | None:
     """Return the API key of a request; None if it has none."""
     header = headers.get("Authorization", "")
     scheme, _, token = header.partition(" ")
