@@ -84,6 +84,12 @@ class RunningServer:
         (pid,) = children.split()
         return int(pid)
 
+    def peak_memory(self) -> int:
+        """The most memory that the worker has used so far, in MiB."""
+        status = Path(f"/proc/{self.worker_pid()}/status").read_text()
+        (line,) = (row for row in status.splitlines() if row.startswith("VmHWM"))
+        return int(line.split()[1]) // 1024
+
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)
 

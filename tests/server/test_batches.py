@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 import json
 import threading
 import time
@@ -15,10 +17,12 @@ from fake_backend import MakeApp
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 from official import anthropic_client, openai_client
+from running_server import running_server
 
-from oxibonsai.server.batches import records, runner
+from oxibonsai.server.batches import input_file, records, runner
 from oxibonsai.server.lifecycle import Phase
 from oxibonsai.server.server import Server
+from oxibonsai.server.stores import StoreError
 
 CHAT = "/v1/chat/completions"
 HI = [{"role": "user", "content": "hi"}]
@@ -355,3 +359,152 @@ def test_a_batch_of_messages_is_cancelled(make_app: MakeApp, answers: Answers) -
     assert [json.loads(r) for r in results] == [
         {"custom_id": f"r{n}", "result": {"type": "canceled"}} for n in range(3)
     ]
+
+
+def test_a_line_that_is_too_long_fails_the_batch_with_its_number(
+    make_app: MakeApp, answers: Answers
+) -> None:
+    client = make_app(max_body_mb=0.01).test_client()
+    done = ended(client, create(client, line("a", {"n": 1}), line("b", {"n": "x" * 20_000}))["id"])
+    assert done["status"] == "failed"
+    (error,) = done["errors"]["data"]
+    assert (error["code"], error["line"]) == ("line_too_long", 2)
+    assert "--max-body-mb" in error["message"]
+    assert answers.begun == []
+    assert client.application.store.batch_requests.list("anonymous", parent=done["id"]).data == []
+
+
+def test_the_requests_of_a_file_are_read_one_at_a_time() -> None:
+    class File(io.BytesIO):
+        lines = 0
+
+        def readline(self, size: int | None = -1) -> bytes:
+            self.lines += 1
+            return super().readline(size)
+
+    text = "\n".join(json.dumps(line(f"line-{n}", {"n": n})) for n in range(4))
+    file = File(text.encode())
+    found = input_file.read_requests(file, CHAT, 1000, contextlib.nullcontext)
+    assert file.lines == 0
+    for n in range(4):
+        assert next(found)["custom_id"] == f"line-{n}"
+        assert file.lines == n + 1
+
+
+def test_a_large_line_is_read_in_the_turn_of_large_requests(
+    make_app: MakeApp, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_file, "_LARGE_BYTES", 1000)
+    answers.free.set()
+    app = make_app()
+    client = app.test_client()
+    with app.large_requests.turn():
+        batch = create(client, line("a", {"n": "1", "x": "x" * 1000}))
+        until(lambda: True if app.large_requests.waiting == 1 else None)
+        assert answers.begun == []
+    assert ended(client, batch["id"])["request_counts"]["completed"] == 1
+
+
+class StoppedServer:
+    """Stands for a file on which the server dies, after so many of its requests."""
+
+    def __init__(self, after: int) -> None:
+        self.starts = 0
+        self._after = after
+        self._read = runner.read_requests
+
+    def __call__(self, *given: Any) -> Iterator[Any]:
+        self.starts += 1
+        yield from itertools.islice(self._read(*given), self._after)
+        self.app.lifecycle.advance(Phase.STOPPED)
+        raise StoreError("the process was killed")
+
+    app: Server
+
+
+def restarted(make_app: MakeApp, stopped: StoppedServer, times: int) -> Server:
+    for n in range(times):
+        until(lambda n=n: True if stopped.starts == n + 1 else None)
+        until(lambda: True if stopped.app.lifecycle.phase == Phase.STOPPED else None)
+        stopped.app = make_app(batch_parallel=1)
+    return stopped.app
+
+
+def test_a_file_that_stops_the_server_again_and_again_is_given_up(
+    make_app: MakeApp, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = StoppedServer(after=0)
+    monkeypatch.setattr(runner, "read_requests", stopped)
+    stopped.app = make_app(batch_parallel=1)
+    batch = create(stopped.app.test_client(), *some_lines(2))
+    app = restarted(make_app, stopped, records.MOST_STARTS)
+    done = ended(app.test_client(), batch["id"])
+    assert done["status"] == "failed"
+    (error,) = done["errors"]["data"]
+    assert "stopped 5 times while it read the input file" in error["message"]
+    assert stopped.starts == records.MOST_STARTS
+
+
+def test_a_file_that_was_read_in_part_is_read_again_and_no_request_is_there_twice(
+    make_app: MakeApp, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers.free.set()
+    stopped = StoppedServer(after=2)
+    monkeypatch.setattr(runner, "_GROUP", 1)
+    monkeypatch.setattr(runner, "read_requests", stopped)
+    stopped.app = make_app(batch_parallel=1)
+    batch = create(stopped.app.test_client(), *some_lines(3))
+    until(lambda: True if stopped.starts == 1 else None)
+    until(lambda: True if stopped.app.lifecycle.phase == Phase.STOPPED else None)
+    monkeypatch.undo()
+    monkeypatch.setattr(runner, "answer_request", answers)
+    done = ended(make_app(batch_parallel=1).test_client(), batch["id"])
+    assert done["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
+    assert sorted(answers.begun) == ["0", "1", "2"]
+
+
+def test_a_request_that_an_earlier_version_has_stored_is_answered() -> None:
+    body = {"messages": HI}
+    assert json.loads(records.body_of({"body": body})) == body
+    assert json.loads(records.body_of(records.new_request("a", body, CHAT))) == body
+
+
+@pytest.mark.slow
+def test_a_file_of_one_line_of_64_mb_takes_less_than_100_mb(tmp_path: Path) -> None:
+    lines = b"[" + b"[]," * (2**26 // 3) + b"[]]\n"
+    batch, used = batch_of_a_real_server(tmp_path, lines)
+    assert batch["status"] == "failed"
+    (error,) = batch["errors"]["data"]
+    assert (error["code"], error["line"]) == ("line_too_long", 1)
+    assert used < 100
+
+
+@pytest.mark.slow
+def test_a_file_of_40_mb_of_small_values_takes_less_than_150_mb(tmp_path: Path) -> None:
+    one = line("NAME", {"messages": [{"role": "user", "content": [{}] * 2500}]})
+    text = json.dumps(one, separators=(",", ":")) + "\n"
+    lines = "".join(text.replace("NAME", f"line-{n}") for n in range(5000)).encode()
+    batch, used = batch_of_a_real_server(tmp_path, lines)
+    assert batch["status"] == "in_progress"
+    assert batch["request_counts"]["total"] == 5000
+    assert used < 150
+
+
+def batch_of_a_real_server(folder: Path, lines: bytes) -> tuple[Any, int]:
+    """A batch whose input file has been read, and how many MiB more the server has used for it."""
+    form = b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x\r\n'
+    form += b'Content-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    with running_server(folder) as server:
+        before = server.peak_memory()
+        file = server.ask("/v1/files", "POST", form + lines + b"\r\n--x--\r\n", **kind)[2]["id"]
+        body = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}
+        kind = {"Content-Type": "application/json"}
+        batch = server.ask("/v1/batches", "POST", json.dumps(body).encode(), **kind)[2]
+
+        def look() -> Any:
+            found = server.ask(f"/v1/batches/{batch['id']}")[2]
+            begun = found["request_counts"]["total"] or found["status"] == "failed"
+            return found if begun else None
+
+        return until(look), server.peak_memory() - before

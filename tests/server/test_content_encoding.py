@@ -6,12 +6,14 @@ import gzip
 import io
 import json
 import resource
+import threading
 import zlib
 from pathlib import Path
 
 import pytest
 from fake_backend import MakeApp, Probe
 from flask.testing import FlaskClient
+from running_server import running_server, wait_until
 from url_sweep import assert_error_object
 from werkzeug.test import TestResponse
 
@@ -130,10 +132,54 @@ def test_a_packed_body_that_the_worker_did_not_read_is_413(client: FlaskClient) 
 
 
 def test_a_real_server_takes_them(tmp_path: Path) -> None:
-    from running_server import running_server
-
     kind = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     with running_server(tmp_path, "--max-body-mb", "1") as server:
         status, _, answer = server.ask("/echo", "POST", PACKED["gzip"], **kind)
         assert (status, answer["body"]) == (200, json.loads(TEXT))
         assert server.ask("/echo", "POST", gzip.compress(bytes(64 * MB)), **kind)[0] == 413
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "identity"])
+def test_a_long_packed_body_waits_for_its_turn_as_a_plain_one_does(
+    make_app: MakeApp, name: str
+) -> None:
+    app = make_app(max_body_mb=4)
+    app.register_blueprint(Probe(app.lifecycle).blueprint())
+    pack = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}[name]
+    statuses: list[int] = []
+
+    def post() -> None:
+        body = pack(json.dumps({"a": "b" * 2 * MB}).encode())
+        statuses.append(send(app.test_client(), body, name).status_code)
+
+    thread = threading.Thread(target=post)
+    with app.large_requests.turn():
+        thread.start()
+        wait_until(lambda: app.large_requests.waiting == 1)
+        # A short one does not wait.
+        assert send(app.test_client(), pack(TEXT), name).status_code == 200
+        assert statuses == []
+    thread.join()
+    assert statuses == [200]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gzip", "deflate"])
+def test_8_packed_posts_of_4_mb_of_lists_take_less_than_500_mb(tmp_path: Path, name: str) -> None:
+    pack = gzip.compress if name == "gzip" else zlib.compress
+    body = pack(b'{"a": [' + b"[]," * (4 * MB // 3) + b"[]]}")
+    kind = {"Content-Type": "application/json", "Content-Encoding": name}
+    with running_server(tmp_path) as server:
+        before = server.peak_memory()
+        statuses: list[int] = []
+
+        def post() -> None:
+            statuses.append(server.ask("/v1/conversations", "POST", body, **kind)[0])
+
+        threads = [threading.Thread(target=post) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert statuses == [200] * 8
+        assert server.peak_memory() - before < 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 from real_server import real_server
-from running_server import RunningServer, read_all
+from running_server import RunningServer, read_all, wait_until
 
 from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import CapacityError
@@ -197,7 +197,7 @@ def test_a_large_request_lets_the_next_one_in_before_its_answer_is_made(
     monkeypatch.setattr(app.generations.pool, "queue_up", observed)
     body = {"prompt": "a", "max_tokens": 2, "user": "x" * (2 * MB)}
     assert client.post("/v1/completions", json=body).status_code == 200
-    assert before == [["large requests"]]
+    assert before == [["long texts", "large requests"]]
 
 
 def test_too_many_that_wait_are_refused() -> None:
@@ -271,16 +271,68 @@ def _post(server: RunningServer, body: bytes) -> socket.socket:
 
 @pytest.mark.slow
 def test_six_posts_of_15_mb_take_less_than_600_mb(server: RunningServer) -> None:
-    status = Path(f"/proc/{server.worker_pid()}/status")
-
-    def peak() -> int:
-        (line,) = (row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
-        return int(line.split()[1]) // 1024
-
-    before = peak()
+    before = server.peak_memory()
     body = json.dumps({"content": WORDS * (15_000_000 // len(WORDS))}).encode()
     clients = [_post(server, body) for _ in range(6)]
     for client in clients:
         assert read_all(client, 120).startswith(b"HTTP/1.1 200")
         client.close()
-    assert peak() - before < 600
+    assert server.peak_memory() - before < 600
+
+
+def _waits(lane: Lane, work: Callable[[], Any]) -> bool:
+    """Whether work waits for a turn that is not free, and ends when it is."""
+    thread = threading.Thread(target=work)
+    with lane.turn():
+        thread.start()
+        wait_until(lambda: lane.waiting == 1 or not thread.is_alive())
+        waited = thread.is_alive()
+    thread.join()
+    return waited
+
+
+@pytest.mark.parametrize(("size", "waits"), [(1000, False), (20_000, True)])
+def test_long_texts_are_parsed_one_at_a_time(app: Server, size: int, waits: bool) -> None:
+    statuses: list[int] = []
+
+    def post() -> None:
+        body = {"content": "a b " * (size // 4)}
+        statuses.append(app.test_client().post("/tokenize", json=body).status_code)
+
+    assert _waits(app.long_texts, post) == waits
+    assert statuses == [200]
+
+
+@pytest.mark.parametrize(("size", "waits"), [(1000, False), (20_000, True)])
+def test_long_texts_are_tokenized_one_at_a_time(app: Server, size: int, waits: bool) -> None:
+    engine, template = app.generations.engine, app.generations.chat_template
+
+    def read(work: Callable[[], Any]) -> Callable[[], None]:
+        def in_request() -> None:
+            with app.test_request_context():
+                work()
+
+        return in_request
+
+    text = "a b " * (size // 4)
+    asked = ChatRequest([{"role": "user", "content": text}])
+    assert _waits(app.long_texts, read(lambda: inputs.read_text(text, engine.tokenizer))) == waits
+    assert _waits(app.long_texts, read(lambda: inputs.read_turn(engine, template, asked))) == waits
+
+
+@pytest.mark.slow
+def test_150_posts_of_1_mb_are_answered_and_none_was_sent_too_slowly(server: RunningServer) -> None:
+    kind = {"Content-Type": "application/json"}
+    body = json.dumps({"content": (WORDS * MB)[: MB - 100]}).encode()
+    statuses: list[int] = []
+
+    def post() -> None:
+        statuses.append(server.ask("/tokenize", "POST", body, **kind)[0])
+
+    threads = [threading.Thread(target=post) for _ in range(150)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(statuses) == 150
+    assert set(statuses) <= {200, 503}

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
 
 from flask import current_app, has_request_context, request
 
+from oxibonsai.lane import Lane
 from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
-
-if TYPE_CHECKING:
-    from oxibonsai.server.server import Server
 
 # Shorter ones take some milliseconds.
 _LONG = 16 * 1024
@@ -35,7 +32,9 @@ def turn_of_long_text(length: int) -> Iterator[None]:
     if length <= _LONG or not has_request_context():
         yield
         return
-    with cast("Server", current_app).long_texts.turn(_look):
+    # The application imports what imports this module.
+    lane: Lane = current_app.long_texts  # type: ignore[attr-defined]
+    with lane.turn(_look):
         yield
 
 
