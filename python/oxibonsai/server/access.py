@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from flask import Flask, current_app, g, has_request_context, request
+from werkzeug.datastructures import Headers
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.errors import ApiError
@@ -233,7 +234,7 @@ def _network() -> str:
     return str(parsed)
 
 
-def sent_key(headers: Mapping[str, str]) -> str | None:
+def sent_key(headers: Mapping[str, str] | Headers) -> str | None:
     """Return the API key of a request; None if it has none."""
     header = headers.get("Authorization", "")
     scheme, _, token = header.partition(" ")
