@@ -1,6 +1,6 @@
 """Seconds that one key waits for a token while another sends bodies of 15 MB, by field of every route.
 
-    python bench/large_fields.py MODEL.gguf [--size-mb 15] [--all] [--only TEXT] [--json OUT]
+    python bench/large_bodies.py MODEL.gguf [--size-mb 15] [--all] [--only TEXT] [--json OUT]
 
 Every field that is a list or a text, of every route, is filled until the body has its size, and sent
 plain, as gzip and as deflate at once. The table has the longest wait of the other key, the statuses of
