@@ -24,7 +24,6 @@ from oxibonsai.sources import resolve
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "server"))
 
 from large_field_sweep import ENCODINGS, sweep_server  # type: ignore[import-not-found]
-
 from large_fields import large_fields, one_of_each  # type: ignore[import-not-found]
 
 _MOST_SECONDS, _MOST_MB = 0.5, 1024

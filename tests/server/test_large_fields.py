@@ -114,7 +114,8 @@ def test_no_long_text_is_worked_on_while_a_permit_is_held(
 
     monkeypatch.setattr(Tokenizer, "encode", observed)
     wrong = []
-    for field in one_of_each(FIELDS, 1):
+    fields = [f for f in one_of_each(FIELDS, 1) if f.fill in ("text", "list", "part")]
+    for field in fields:
         path = paths[field.endpoint]
         for name, value in ids.items():
             path = path.replace(f"<{name}>", value)
@@ -125,7 +126,7 @@ def test_no_long_text_is_worked_on_while_a_permit_is_held(
         if answer.status_code in (500, 503) or held[-1] > PAID:
             wrong.append(f"{field.name}: {answer.status_code}, {held[-1]} characters")
     assert not wrong, "\n".join(wrong)
-    assert len(held) > 200
+    assert len(held) > 100
 
 
 LITTLE: list[tuple[dict[str, Any], str, str]] = [
