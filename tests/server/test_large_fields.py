@@ -11,11 +11,11 @@ from typing import Any, Literal
 import pytest
 from flask.testing import FlaskClient
 from large_field_sweep import ENCODINGS, Sweep, sweep_server
+from large_fields import LargeField, fields_of, large_fields, one_of_each
 from model_app import close_model_app, make_model_app
 from pydantic import BaseModel, Field, ValidationError
 from valid_bodies import VALID_BODIES, make_objects
 
-from large_fields import LargeField, fields_of, large_fields, one_of_each
 from oxibonsai.engine import Engine
 from oxibonsai.output import stop
 from oxibonsai.server import inputs
