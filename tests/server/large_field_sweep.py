@@ -83,7 +83,9 @@ class Sweep:
         sent = threading.Semaphore(0)
 
         def send(encoding: str, body: bytes) -> None:
-            headers = {"Content-Encoding": encoding} if encoding != "identity" else {}
+            headers = {"Content-Type": large.content_type}
+            if encoding != "identity":
+                headers["Content-Encoding"] = encoding
             status = 0
             with contextlib.suppress(OSError, http.client.HTTPException):
                 status = self._post(path, body, KEYS[0], headers, sent)[0]

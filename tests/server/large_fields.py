@@ -29,9 +29,11 @@ class LargeField:
     Attributes:
         endpoint: As ``blueprint.view``.
         path: Where it is; numbers are places in lists.
-        fill: ``text``; ``list`` of what it takes; ``empty lists``; ``keys`` of an object.
-        before, after: The JSON around the field's value.
+        fill: ``text``; ``list`` of what it takes; ``empty lists``; ``keys`` of an object; ``part`` of a
+            form.
+        before, after: What is around the field's value.
         item: JSON of an item of a list, or of a value of an object.
+        content_type: Of the body.
     """
 
     endpoint: str
@@ -40,6 +42,7 @@ class LargeField:
     before: str
     after: str
     item: str = ""
+    content_type: str = "application/json"
 
     @property
     def name(self) -> str:
@@ -47,10 +50,13 @@ class LargeField:
         return f"{self.endpoint} {'.'.join(map(str, self.path))} ({self.fill})"
 
     def body(self, size: int) -> bytes:
-        """JSON of about ``size`` bytes."""
+        """A body of about ``size`` bytes."""
         left = size - len(self.before) - len(self.after)
-        if self.fill == "text":
-            value = f'"{_WORDS * (left // len(_WORDS))}"'
+        words = _WORDS * (left // len(_WORDS))
+        if self.fill == "part":
+            value = words
+        elif self.fill == "text":
+            value = f'"{words}"'
         elif self.fill == "keys":
             width = len(self.item) + 11
             pairs = (f'"{i:07}":{self.item}' for i in range(left // width))
@@ -62,13 +68,15 @@ class LargeField:
 
 
 def large_fields(operations: Mapping[str, Operation]) -> list[LargeField]:
-    """The fields of all operations that read JSON."""
-    return [
-        field
-        for endpoint, operation in operations.items()
-        if operation.body is not None
-        for field in fields_of(endpoint, operation.body.model_json_schema(), VALID_BODIES[endpoint])
-    ]
+    """The fields of all operations that read JSON or a form."""
+    found: list[LargeField] = []
+    for endpoint, operation in operations.items():
+        if operation.body is not None:
+            schema = operation.body.model_json_schema()
+            found += fields_of(endpoint, schema, VALID_BODIES[endpoint])
+        elif operation.form is not None:
+            found += _parts_of(endpoint, operation.form)
+    return found
 
 
 def one_of_each(fields: list[LargeField], names: int = _DEEPEST) -> list[LargeField]:
@@ -83,6 +91,19 @@ def one_of_each(fields: list[LargeField], names: int = _DEEPEST) -> list[LargeFi
         words = tuple(part for part in field.path if isinstance(part, str))
         found.setdefault((words[-names:], field.fill, field.item), field)
     return list(found.values())
+
+
+def _parts_of(endpoint: str, form: Schema) -> Iterator[LargeField]:
+    def head(name: str) -> str:
+        binary = form["properties"][name].get("format") == "binary"
+        file = '; filename="a"' if binary else ""
+        return f'--x\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'
+
+    for name in form["properties"]:
+        others = [other for other in form["required"] if other != name]
+        before = "".join(f"{head(other)}a\r\n" for other in others) + head(name)
+        kind = "multipart/form-data; boundary=x"
+        yield LargeField(endpoint, (name,), "part", before, "\r\n--x--\r\n", content_type=kind)
 
 
 def fields_of(endpoint: str, schema: Schema, valid: Mapping[str, Any]) -> Iterator[LargeField]:

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import pytest
 from flask.testing import FlaskClient
 from large_field_sweep import ENCODINGS, Sweep, sweep_server
+from large_fields import LargeField, fields_of, large_fields, one_of_each
 from model_app import close_model_app, make_model_app
 from pydantic import BaseModel, Field, ValidationError
 from valid_bodies import VALID_BODIES, make_objects
 
-from large_fields import LargeField, fields_of, large_fields, one_of_each
 from oxibonsai.engine import Engine
 from oxibonsai.output import stop
 from oxibonsai.server import inputs
@@ -60,7 +60,7 @@ def test_every_list_and_text_of_a_schema_is_filled() -> None:
 
 
 def test_every_route_with_a_body_is_in_the_sweep() -> None:
-    assert {f.endpoint for f in FIELDS} == set(VALID_BODIES)
+    assert {f.endpoint for f in FIELDS} == set(VALID_BODIES) | {"files.upload", "images.edit"}
     assert len(one_of_each(FIELDS)) > 350
 
 
@@ -69,10 +69,9 @@ def test_a_check_ends_at_the_first_mistake(fill: str) -> None:
     """Thousands of wrong items or unknown names make a few errors: one for each way to be right."""
     most = {}
     for field in FIELDS:
-        if field.fill != fill:
-            continue
         model = OPERATIONS[field.endpoint].body
-        assert model is not None
+        if field.fill != fill or model is None:
+            continue
         try:
             model.model_validate(json.loads(field.body(50_000)))
         except ValidationError as e:
@@ -115,18 +114,19 @@ def test_no_long_text_is_worked_on_while_a_permit_is_held(
 
     monkeypatch.setattr(Tokenizer, "encode", observed)
     wrong = []
-    for field in one_of_each(FIELDS, 1):
+    fields = [f for f in one_of_each(FIELDS, 1) if f.fill in ("text", "list", "part")]
+    for field in fields:
         path = paths[field.endpoint]
         for name, value in ids.items():
             path = path.replace(f"<{name}>", value)
         body = field.body(2 * PAID).replace(b"ASSISTANT", ids["assistant_id"].encode())
         held.append(0)
-        answer = client.post(path, data=body, content_type="application/json")
+        answer = client.post(path, data=body, content_type=field.content_type)
         answer.get_data()
         if answer.status_code in (500, 503) or held[-1] > PAID:
             wrong.append(f"{field.name}: {answer.status_code}, {held[-1]} characters")
     assert not wrong, "\n".join(wrong)
-    assert len(held) > 200
+    assert len(held) > 100
 
 
 LITTLE: list[tuple[dict[str, Any], str, str]] = [
@@ -136,6 +136,9 @@ LITTLE: list[tuple[dict[str, Any], str, str]] = [
     ({"logit_bias": [["x" * 4097, 1]]}, "logit_bias.0.0", ""),
     ({"logit_bias": {f"{i}" + "x" * 4000: 1 for i in range(17)}}, "logit_bias", "at most 65536"),
     ({"logit_bias": [["x" * 4000, 1]] * 17}, "logit_bias", "68000 characters; at most 65536"),
+    ({"prompt": [1] * (2**20 + 1)}, "prompt", "at most 1048576 items"),
+    ({"stop": ["x"] * 17}, "stop", "at most 16 items"),
+    ({"logit_bias": [[1, 1]] * 1025}, "logit_bias", "at most 1024 items"),
     ({"stop": "x" * 4097}, "stop", "at most 4096 characters"),
     ({"dry_sequence_breakers": ["x" * 4097]}, "dry_sequence_breakers.0", "at most 4096"),
 ]
@@ -254,6 +257,7 @@ def test_every_large_field_of_one_key_leaves_another_its_tokens(sweep: Sweep, pa
 
 
 @pytest.mark.suite
+@pytest.mark.timeout(3 * 3600)
 def test_every_large_field_of_every_route_in_every_encoding(sweep: Sweep) -> None:
     only = os.environ.get("LARGE_FIELDS", "")
     check(sweep, [f for f in FIELDS if only in f.name], [ENCODINGS])

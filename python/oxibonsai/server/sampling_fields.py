@@ -18,7 +18,7 @@ from oxibonsai.tokenizer import Tokenizer
 
 MOST_STOPS = 16
 _MOST_BIASES = 1024
-_MOST_TOKENS = 2**20
+MOST_TOKENS = 2**20  # of a list of ids: more than any context holds
 _LONGEST_TEXT = 4096  # characters of a stop string, a bad word ...
 _MOST_TEXT = 2**16  # and of all of them together
 
@@ -41,6 +41,7 @@ _Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 Stops = Annotated[list[_Text], Field(max_length=MOST_STOPS)]
 Bias = float | bool
 BiasPair = Annotated[list[int | _Text | Bias], Field(min_length=2, max_length=2)]
+_BiasPairs = Annotated[list[BiasPair], Field(max_length=_MOST_BIASES)]
 
 
 def _of_little_text(items: Any) -> Any:
@@ -117,13 +118,13 @@ class SamplingFields(Checked):
     allowed_token_ids: list[int] | None = Field(
         None,
         min_length=1,
-        max_length=_MOST_TOKENS,
+        max_length=MOST_TOKENS,
         description="vLLM's: only these tokens are sampled.",
     )
     bad_words: Annotated[list[_Text], _LittleText] | None = Field(
         None, max_length=_MOST_BIASES, description="vLLM's: these texts are never generated."
     )
-    logit_bias: Annotated[dict[_Text, Bias] | list[BiasPair], _LittleText] | None = Field(
+    logit_bias: Annotated[dict[_Text, Bias] | _BiasPairs, _LittleText] | None = Field(
         None, max_length=_MOST_BIASES
     )
 

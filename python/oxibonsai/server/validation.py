@@ -72,6 +72,10 @@ def _telling(errors: list[ErrorDetails], value: Any) -> ErrorDetails:
     image = next(filter(_is_image, errors), None)
     if image is not None:
         return image
+    # Of a list with too many items nothing else has been looked at.
+    too_long = next((e for e in errors if e["type"] == "too_long"), None)
+    if too_long is not None:
+        return too_long
     # Of a union, the member that the value matches best: its error is nested deepest.
     first = _path(errors[0], value)
     same_field = [e for e in errors if _path(e, value)[: len(first)] == first]

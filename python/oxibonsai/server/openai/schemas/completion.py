@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
-from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.sampling_fields import MOST_TOKENS, SamplingFields
 from oxibonsai.server.schemas.fields import Fields, LoraScale
 from oxibonsai.server.schemas.known import ContinuationRequest
 from oxibonsai.server.speculation_fields import SpeculationFields
 
 MOST_PROMPTS = 256
-Mixed = list[int | str]
+Mixed = Annotated[list[int | str], Field(max_length=MOST_TOKENS)]
 Prompt = str | Mixed | dict[str, Any]
-Prompts = Prompt | list[Prompt]
+Prompts = Prompt | Annotated[list[Prompt], Field(max_length=4096)]
 
 
 class CompletionBody(

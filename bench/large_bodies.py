@@ -1,6 +1,6 @@
 """Seconds that one key waits for a token while another sends bodies of 15 MB, by field of every route.
 
-    python bench/large_fields.py MODEL.gguf [--size-mb 15] [--all] [--only TEXT] [--json OUT]
+    python bench/large_bodies.py MODEL.gguf [--size-mb 15] [--all] [--only TEXT] [--json OUT]
 
 Every field that is a list or a text, of every route, is filled until the body has its size, and sent
 plain, as gzip and as deflate at once. The table has the longest wait of the other key, the statuses of
@@ -24,7 +24,6 @@ from oxibonsai.sources import resolve
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "server"))
 
 from large_field_sweep import ENCODINGS, sweep_server  # type: ignore[import-not-found]
-
 from large_fields import large_fields, one_of_each  # type: ignore[import-not-found]
 
 _MOST_SECONDS, _MOST_MB = 0.5, 1024
