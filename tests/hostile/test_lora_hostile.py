@@ -74,7 +74,7 @@ def _lies_of_keys() -> Iterator[tuple[str, str, bytes]]:
         value = b"" if kind is None else entry("general.type", 8, string(kind))
         yield f"type {kind!r}", "it is no adapter", adapter(**{"general.type": value})
     value = entry("general.type", 4, u32(1))
-    yield "a number for a type", "it is no adapter", adapter(**{"general.type": value})
+    yield "a number for a type", "general.type is 1, not a text", adapter(**{"general.type": value})
     for name in ("llama", "qwen2", "", "qwen3 ", None):
         key = "general.architecture"
         value = b"" if name is None else entry(key, 8, string(name))
