@@ -67,6 +67,7 @@ def test_several_seeds_and_prompts_in_one_go(
     first = (tmp_path / "a" / "b_seed1.png").read_bytes()
     assert (tmp_path / "c" / "1.png").read_bytes() == first
     assert (tmp_path / "c" / "1_1.png").read_bytes() != first
+    (tmp_path / "d").mkdir()
     assert draw("-p", "a tree", "--auto-seeds", "2", "--steps", "1", "-o", "d/x.png") == 0
     assert len(names(tmp_path / "d")) == 2
 
