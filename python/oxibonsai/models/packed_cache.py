@@ -88,7 +88,7 @@ class PackedCache:
         if _HEADER_BYTES + packed.nbytes > self.limit_bytes:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        header = {"magic": _MAGIC, "model": model.name, "tier": _core.cpu.name()}
+        header = {"magic": _MAGIC, "model": Path(model).name, "tier": _core.cpu.name()}
         with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".part", delete=False) as out:
             part = Path(out.name)
             try:
