@@ -38,7 +38,7 @@ class MappedBytes:
         mapped = self._files[path]
         if last > len(mapped):
             raise FormatError(f"{path} became shorter while it was read")
-        return np.frombuffer(mapped, np.uint8, last - first, first)
+        return np.frombuffer(memoryview(mapped), np.uint8, last - first, first)
 
     def keep(self, data: Bytes) -> Bytes:
         """The same bytes in a file.

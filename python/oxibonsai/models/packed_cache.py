@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,7 +74,9 @@ class PackedCache:
         if header is None or path.stat().st_size != _HEADER_BYTES + size:
             return None
         packed = device.attach(matrices, str(path), _HEADER_BYTES)
-        os.utime(path)
+        # The time of access says when it was last used: one of change would tell those who have it
+        # mapped that their weights are others.
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         return packed
 
     def store(self, key: str, model: str | os.PathLike[str], packed: _core.PackedWeights) -> None:
@@ -85,7 +88,7 @@ class PackedCache:
         if _HEADER_BYTES + packed.nbytes > self.limit_bytes:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        header = {"magic": _MAGIC, "model": model.name, "tier": _core.cpu.name()}
+        header = {"magic": _MAGIC, "model": Path(model).name, "tier": _core.cpu.name()}
         with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".part", delete=False) as out:
             part = Path(out.name)
             try:
@@ -106,7 +109,7 @@ class PackedCache:
             if header is not None:
                 status = path.stat()
                 found.append(
-                    Entry(path, header["model"], header["tier"], status.st_size, status.st_mtime)
+                    Entry(path, header["model"], header["tier"], status.st_size, status.st_atime)
                 )
         return sorted(found, key=lambda e: e.last_used, reverse=True)
 
