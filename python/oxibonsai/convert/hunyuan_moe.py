@@ -50,7 +50,9 @@ def _shapes(folder: ModelFolder) -> Shapes:
         folder,
         _LAYER.values(),
         experts=experts.count(folder),
-        ff=folder.count("moe_intermediate_size"),
+        ff=folder.count(
+            "intermediate_size"
+        ),  # as in transformers, whatever moe_intermediate_size says
         shared_ff=folder.count("num_shared_expert") * folder.count("intermediate_size"),
     )
 
