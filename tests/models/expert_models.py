@@ -89,6 +89,12 @@ CASES: list[Case] = [
         {"moe_topk": [2, 2], "moe_intermediate_size": [96, 96], "num_shared_expert": [1, 1]},
     ),
     Case(
+        "hunyuan-moe-width", "HunYuanMoEV1",
+        {"num_experts": 5, "moe_topk": 2, "num_shared_expert": 1, "head_dim": 32,
+         "moe_intermediate_size": 64},
+        {"moe_topk": [2, 2], "moe_intermediate_size": [64, 64], "num_shared_expert": [1, 1]},
+    ),
+    Case(
         "dbrx", "Dbrx",
         {"d_model": HIDDEN, "n_heads": HEADS, "n_layers": LAYERS, "max_seq_len": POSITIONS,
          "attn_config": {"kv_n_heads": KV_HEADS, "clip_qkv": 1.0, "rope_theta": 1e4},

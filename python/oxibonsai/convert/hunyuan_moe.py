@@ -50,7 +50,7 @@ def _shapes(folder: ModelFolder) -> Shapes:
         folder,
         _LAYER.values(),
         experts=experts.count(folder),
-        ff=folder.count("moe_intermediate_size"),
+        ff=folder.count("intermediate_size"),  # transformers reads moe_intermediate_size nowhere
         shared_ff=folder.count("num_shared_expert") * folder.count("intermediate_size"),
     )
 

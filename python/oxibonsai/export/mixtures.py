@@ -202,7 +202,10 @@ def _hunyuan(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
         "num_experts": e.num_experts,
         "moe_topk": e.num_experts_per_tok,
         "num_shared_expert": e.shared_intermediate_size // c.intermediate_size,
-        "moe_intermediate_size": c.intermediate_size,  # transformers has one width for all
+        # Transformers has one width for all, and reads this nowhere.
+        "moe_intermediate_size": checkpoint.file.get(
+            "hunyuan-moe.expert_feed_forward_length", c.intermediate_size
+        ),
     }
 
 

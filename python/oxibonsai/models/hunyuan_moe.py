@@ -16,7 +16,8 @@ from oxibonsai.models.weights import Weights
 def read_config(keys: Keys) -> ModelConfig:
     """Dimensions and constants; no layer is dense."""
     shared = dimensions(keys)
-    own = experts.read_experts(keys)
+    # expert_feed_forward_length is there, but neither transformers nor llama.cpp takes that width.
+    own = replace(experts.read_experts(keys), intermediate_size=shared["intermediate_size"])
     width = experts.read_shared_width(keys, shared["intermediate_size"])
     if width == 0:
         raise keys.fail("it has no shared expert, which every layer of the architecture has")
