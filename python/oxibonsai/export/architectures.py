@@ -129,7 +129,7 @@ XIELU: dict[str, tuple[int, ...]] = {"alpha_n": (1,), "alpha_p": (1,), "beta": (
 _UNBIASED = {"hidden_act": "silu", "attention_bias": False}
 # By GGUF's name of the architecture, or of the one with the same layers.
 SAVED: dict[str, Saved] = {
-    **{family.name: saved_family(family) for family in FAMILIES},
+    **{family.name: saved_family(family) for family in FAMILIES if family.kind},
     **MIXTURES,
     **STATES,
     **GEMMAS,
@@ -145,9 +145,6 @@ SAVED: dict[str, Saved] = {
     "gptneox": Saved("gpt_neox", "GPTNeoX", _gptneox, "layer_norm_eps", head_dim=False),
     "granite": Saved("granite", "Granite", _granite),
     "hunyuan-dense": Saved("hunyuan_v1_dense", "HunYuanDenseV1", lambda m, c: _UNBIASED),
-    "jais2": Saved(
-        "jais2", "Jais2", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}, "layer_norm_eps"
-    ),
     "bloom": Saved("bloom", "Bloom", _bloom, "layer_norm_epsilon", head_dim=False, rope="none"),
     "mistral3": Saved("ministral3", "Ministral3", _mistral3, rope="none"),
     "mpt": Saved("mpt", "Mpt", _mpt, "layer_norm_epsilon", head_dim=False, rope="none"),

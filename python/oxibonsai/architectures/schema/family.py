@@ -40,7 +40,7 @@ class Family(Generic[C]):
     Attributes:
         name: GGUF's name of the architecture.
         model_types: Names in ``config.json``, the first of which is written.
-        kind: What transformers' classes begin with.
+        kind: What transformers' classes begin with; empty: it has none.
         title: What errors call it.
         config: The dataclass whose fields are the table of fields.
         tensors: Yields all tensors of a model; the table of tensors.
