@@ -25,7 +25,6 @@ from oxibonsai.convert.gemma4 import GEMMA4, GEMMA4_MULTIMODAL
 from oxibonsai.convert.gemma_embedding import GEMMA_EMBEDDING
 from oxibonsai.convert.glm4moe import GLM4MOE
 from oxibonsai.convert.gpt_oss import GPT_OSS
-from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.granitemoe import GRANITEMOE
 from oxibonsai.convert.grok import GROK
@@ -113,7 +112,6 @@ RECIPES: dict[str, Converter] = {
     "gemma3n_text": GEMMA3N,
     "gemma4": GEMMA4_MULTIMODAL,
     "gemma4_text": GEMMA4,
-    "gpt_neox": GPTNEOX,
     "granite": GRANITE,
     "grok-1": GROK,
     "granitemoehybrid": GRANITE_HYBRID,

@@ -77,11 +77,6 @@ def _cohere2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     return {**own, **windows(c), "rotary_pct": 1.0}
 
 
-def _gptneox(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    own = {"hidden_act": "gelu", "use_parallel_residual": c.parallel_residual}
-    return {**own, "attention_bias": True, "rotary_pct": c.rope.rotary_dim / c.head_dim}
-
-
 def _mistral3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     found = {"hidden_act": "silu", "sliding_window": None, **yarn_rope(checkpoint, c, 1.0)}
     found["rope_parameters"]["mscale"] = 1.0
@@ -142,7 +137,6 @@ SAVED: dict[str, Saved] = {
     "cohere2": Saved("cohere2", "Cohere2", _cohere2, "layer_norm_eps"),
     "command-r": Saved("cohere", "Cohere", _command_r, "layer_norm_eps"),
     "exaone4": Saved("exaone4", "Exaone4", lambda m, c: {"hidden_act": "silu", **windows(c)}),
-    "gptneox": Saved("gpt_neox", "GPTNeoX", _gptneox, "layer_norm_eps", head_dim=False),
     "granite": Saved("granite", "Granite", _granite),
     "hunyuan-dense": Saved("hunyuan_v1_dense", "HunYuanDenseV1", lambda m, c: _UNBIASED),
     "bloom": Saved("bloom", "Bloom", _bloom, "layer_norm_epsilon", head_dim=False, rope="none"),
