@@ -11,6 +11,7 @@ from fake_file import config_json, keys_of
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
     Fixed,
+    Implied,
     biased,
     count,
     count_or_zero,
@@ -121,6 +122,15 @@ def test_fixed_compares_types(value: Any, other: Any) -> None:
         described.read_config_json(config_json(it=other), {})
     with pytest.raises(UnsupportedError, match=rf"file\.gguf: it is {other!r}; known is {value!r}"):
         described.read_gguf(keys_of("toy", {"toy.it": other}), {})
+
+
+def test_what_readers_of_a_file_know_is_refused_in_a_folder_that_says_otherwise() -> None:
+    described = Implied("heads", lambda known: 2 * known["num_layers"])
+    assert described.read_config_json(config_json(), {"num_layers": 3}) == 6
+    assert described.read_config_json(config_json(heads=6), {"num_layers": 3}) == 6
+    assert described.write_gguf(6, None) == {}
+    with pytest.raises(UnsupportedError, match=r"heads is 7; files have no key .* take 6"):
+        described.read_config_json(config_json(heads=7), {"num_layers": 3})
 
 
 def test_a_field_that_is_restated_keeps_its_place() -> None:

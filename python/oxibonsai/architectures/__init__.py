@@ -7,12 +7,15 @@ from typing import Any
 from oxibonsai.architectures import (
     arcee,
     ernie4_5,
+    exaone,
     falcon,
     gemma,
     gemma2,
     glm,
     gpt2,
     gptj,
+    gptneox,
+    jais2,
     llama,
     nemotron,
     olmo,
@@ -23,12 +26,14 @@ from oxibonsai.architectures import (
     smollm3,
     stablelm,
     starcoder2,
+    xverse,
 )
 from oxibonsai.architectures.schema.family import Family
 
 FAMILIES: tuple[Family[Any], ...] = (
     arcee.FAMILY,
     ernie4_5.FAMILY,
+    exaone.FAMILY,
     falcon.FAMILY,
     gemma.FAMILY,
     gemma2.FAMILY,
@@ -37,6 +42,8 @@ FAMILIES: tuple[Family[Any], ...] = (
     gpt2.GPT2,
     gpt2.STARCODER,
     gptj.FAMILY,
+    gptneox.FAMILY,
+    jais2.FAMILY,
     llama.FAMILY,
     nemotron.FAMILY,
     olmo.FAMILY,
@@ -47,4 +54,5 @@ FAMILIES: tuple[Family[Any], ...] = (
     smollm3.FAMILY,
     stablelm.FAMILY,
     starcoder2.FAMILY,
+    xverse.FAMILY,
 )

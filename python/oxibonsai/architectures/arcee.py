@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 from oxibonsai.architectures import decoder
 from oxibonsai.architectures.decoder import Decoder
-from oxibonsai.architectures.layers import blocks
-from oxibonsai.architectures.layers.blocks import norm
-from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.rotary import YARN_NUMBERS, Rope, YarnNumbers
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import field, fixed
 from oxibonsai.architectures.schema.tensors import Entry
-from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.graph import RopeConfig
 
 PARTS = {"mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 
@@ -40,11 +37,4 @@ def tensors(c: Config) -> Iterator[Entry]:
         yield from decoder.matrices(i, {**decoder.ATTENTION, **PARTS}, decoder.pairs(c))
 
 
-def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
-    """Return the hidden states after layer i."""
-    a = blocks.rotated_attention(g, c, w, norm(g, c, w, h, f"blk.{i}.attn_norm"), i)
-    h = blocks.attention_output(g, c, w, a, i, add=h)
-    return blocks.plain_mlp(g, c, w, norm(g, c, w, h, f"blk.{i}.ffn_norm"), i, g.relu2, add=h)
-
-
-FAMILY = Family("arcee", ("arcee",), "Arcee", "Arcee", Config, tensors, layer)
+FAMILY = Family("arcee", ("arcee",), "Arcee", "Arcee", Config, tensors, decoder.squared_relu_layer)

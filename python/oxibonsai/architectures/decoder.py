@@ -280,3 +280,21 @@ def layer(g: Builder, c: Decoder, w: Weights, i: int, h: Value) -> Value:
     h = blocks.attention_output(g, c, w, a, i, add=h)
     x = apply_norm(g, c, w, h, f"blk.{i}.ffn_norm")
     return blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)
+
+
+def squared_relu_layer(
+    g: Builder, c: Decoder | LayerNormDecoder, w: Weights, i: int, h: Value
+) -> Value:
+    """Return the hidden states after layer i: attention, then an MLP without a gate."""
+    a = blocks.rotated_attention(g, c, w, apply_norm(g, c, w, h, f"blk.{i}.attn_norm"), i)
+    h = blocks.attention_output(g, c, w, a, i, add=h)
+    x = apply_norm(g, c, w, h, f"blk.{i}.ffn_norm")
+    return blocks.plain_mlp(g, c, w, x, i, g.relu2, add=h)
+
+
+def parallel_layer(g: Builder, c: LayerNormDecoder, w: Weights, i: int, h: Value) -> Value:
+    """Return the hidden states after layer i, of which both halves read one norm."""
+    x = apply_norm(g, c, w, h, f"blk.{i}.attn_norm")
+    a = blocks.rotated_attention(g, c, w, x, i)
+    h = blocks.attention_output(g, c, w, a, i, add=h)
+    return blocks.plain_mlp(g, c, w, x, i, g.gelu_tanh, add=h)

@@ -15,7 +15,7 @@ from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
-    GgufKeys,
+    Implied,
     Known,
     constant,
     count,
@@ -24,7 +24,6 @@ from oxibonsai.architectures.schema.fields import (
     real,
 )
 from oxibonsai.architectures.schema.operations import Add
-from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Entry
 from oxibonsai.graph import Builder, RopeConfig, Value
 
@@ -38,62 +37,16 @@ NORMS = {
 }
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The factor of scores: a file has no key for that of the 27B model, whose heads are wider."""
-
-    def read_config_json(self, config: ConfigJson, known: Known) -> float:
-        """Return the factor; UnsupportedError where it is not what readers of the file take."""
-        stated = config.count(config.get("query_pre_attn_scalar"), "query_pre_attn_scalar")
-        if stated != (usual := scalar(known)):
-            raise config.unsupported(
-                f"query_pre_attn_scalar is {stated}; files of Gemma 2 have no key for it, and their "
-                f"readers take {usual}"
-            )
-        return float(usual**-0.5)
-
-    def write_config_json(self, value: float, c: Any) -> dict[str, Any]:
-        """Return the field of ``config.json``."""
-        return {"query_pre_attn_scalar": round(value**-2)}
-
-    def read_gguf(self, keys: Keys, known: Known) -> float:
-        """Return the factor that a file says, or the model's own."""
-        return keys.real("attention.scale", float(scalar(known) ** -0.5))
-
-    def write_gguf(self, value: float, c: Any) -> GgufKeys:
-        """Return no key."""
-        return {}
-
-
 def scalar(known: Known) -> int:
-    """Return what the factor of scores is the root of."""
+    """Return what the factor of scores is the root of: in the 27B model, heads are wider than that."""
     if known["num_hidden_layers"] == LAYERS_OF_27B:
         return int(known["hidden_size"] // known["num_attention_heads"])
     return int(known["head_dim"])
 
 
-@dataclass(frozen=True)
-class LayerTypes:
-    """What each layer sees: a file has no key for others than every second one a window."""
-
-    def read_config_json(self, config: ConfigJson, known: Known) -> list[str]:
-        """Return the kinds of all layers."""
-        usual = [KINDS[i % 2] for i in range(known["num_hidden_layers"])]
-        if config.fields.get("layer_types", usual) != usual:
-            raise config.unsupported("layer_types is not every second layer, as files have it")
-        return usual
-
-    def write_config_json(self, value: list[str], c: Any) -> dict[str, Any]:
-        """Return the field of ``config.json``."""
-        return {"layer_types": value}
-
-    def read_gguf(self, keys: Keys, known: Known) -> list[str]:
-        """Return what all files mean."""
-        return [KINDS[i % 2] for i in range(known["num_hidden_layers"])]
-
-    def write_gguf(self, value: list[str], c: Any) -> GgufKeys:
-        """Return no key."""
-        return {}
+def layer_types(known: Known) -> list[str]:
+    """Return what each layer sees: every second one a window."""
+    return [KINDS[i % 2] for i in range(known["num_hidden_layers"])]
 
 
 def cap(name: str, usual: float) -> Any:
@@ -106,14 +59,18 @@ class Config(Decoder):
     """The fields of a model."""
 
     tie_word_embeddings: bool = decoder.tied(True)
-    attention_scale: float = field(Scale())
+    attention_scale: float = real(
+        (), "attention.scale", default=lambda known: scalar(known) ** -0.5,
+        key_default=lambda known: scalar(known) ** -0.5, unsaid=True,
+    )  # fmt: skip
     sliding_window: int = count("sliding_window", "attention.sliding_window", key_default=4096)
     attn_logit_softcapping: float = cap("attn_logit_softcapping", 50.0)
     final_logit_softcapping: float = cap("final_logit_softcapping", 30.0)
     rope: RopeConfig = field(Rope(("default",)))
     activation: str = fixed(GELU, name="hidden_activation")
     attention_bias: bool = fixed(False, name="attention_bias")
-    kinds: list[str] = field(LayerTypes())
+    query_pre_attn_scalar: int = field(Implied("query_pre_attn_scalar", scalar))
+    kinds: list[str] = field(Implied("layer_types", layer_types))
     sliding_window_pattern: int = constant(2)
 
 

@@ -8,14 +8,11 @@ from typing import Any
 
 from oxibonsai.architectures import decoder
 from oxibonsai.architectures.gpt2 import LAYERS, MASKS, Gpt
-from oxibonsai.architectures.layers import blocks
-from oxibonsai.architectures.layers.blocks import norm
-from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import GgufKeys, Known, field, fixed
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Entry, bias
-from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.graph import RopeConfig
 
 ATTENTION = {
     "attn.q_proj": "attn_q",
@@ -69,12 +66,6 @@ def tensors(c: Config) -> Iterator[Entry]:
         yield from decoder.biases(i, {**NORMS, **BIASED}, layers=LAYERS)
 
 
-def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
-    """Return the hidden states after layer i."""
-    x = norm(g, c, w, h, f"blk.{i}.attn_norm")
-    a = blocks.rotated_attention(g, c, w, x, i)
-    h = blocks.attention_output(g, c, w, a, i, add=h)
-    return blocks.plain_mlp(g, c, w, x, i, g.gelu_tanh, add=h)
-
-
-FAMILY = Family("gptj", ("gptj",), "GPTJ", "GPT-J", Config, tensors, layer, ignored=MASKS)
+FAMILY = Family(
+    "gptj", ("gptj",), "GPTJ", "GPT-J", Config, tensors, decoder.parallel_layer, ignored=MASKS
+)

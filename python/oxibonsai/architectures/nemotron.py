@@ -8,9 +8,6 @@ from typing import Any
 
 from oxibonsai.architectures import decoder
 from oxibonsai.architectures.decoder import LayerNormDecoder
-from oxibonsai.architectures.layers import blocks
-from oxibonsai.architectures.layers.blocks import norm
-from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
@@ -24,7 +21,7 @@ from oxibonsai.architectures.schema.fields import (
 from oxibonsai.architectures.schema.operations import Add
 from oxibonsai.architectures.schema.sources import Keys
 from oxibonsai.architectures.schema.tensors import Entry
-from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.graph import RopeConfig
 
 MLP = {"mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 
@@ -73,11 +70,6 @@ def tensors(c: Config) -> Iterator[Entry]:
         yield from decoder.matrices(i, MLP, biased=c.mlp_bias)
 
 
-def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
-    """Return the hidden states after layer i."""
-    a = blocks.rotated_attention(g, c, w, norm(g, c, w, h, f"blk.{i}.attn_norm"), i)
-    h = blocks.attention_output(g, c, w, a, i, add=h)
-    return blocks.plain_mlp(g, c, w, norm(g, c, w, h, f"blk.{i}.ffn_norm"), i, g.relu2, add=h)
-
-
-FAMILY = Family("nemotron", ("nemotron",), "Nemotron", "Nemotron", Config, tensors, layer)
+FAMILY = Family(
+    "nemotron", ("nemotron",), "Nemotron", "Nemotron", Config, tensors, decoder.squared_relu_layer
+)

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 from oxibonsai.architectures import decoder
 from oxibonsai.architectures.decoder import LayerNormDecoder
-from oxibonsai.architectures.layers import blocks
-from oxibonsai.architectures.layers.blocks import norm as apply_norm
-from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import field, fixed
 from oxibonsai.architectures.schema.tensors import Entry, bias, norm, weight
-from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.graph import RopeConfig
 
 PARTS = {
     **decoder.QKV,
@@ -46,12 +43,4 @@ def tensors(c: Config) -> Iterator[Entry]:
         yield from decoder.matrices(i, PARTS, biased=True)
 
 
-def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
-    """Return the hidden states after layer i."""
-    x = apply_norm(g, c, w, h, f"blk.{i}.attn_norm")
-    a = blocks.rotated_attention(g, c, w, x, i)
-    h = blocks.attention_output(g, c, w, a, i, add=h)
-    return blocks.plain_mlp(g, c, w, x, i, g.gelu_tanh, add=h)
-
-
-FAMILY = Family("phi2", ("phi",), "Phi", "Phi", Config, tensors, layer)
+FAMILY = Family("phi2", ("phi",), "Phi", "Phi", Config, tensors, decoder.parallel_layer)

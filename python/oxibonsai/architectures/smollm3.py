@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from oxibonsai.architectures import decoder
 from oxibonsai.architectures.decoder import Decoder
@@ -13,36 +12,9 @@ from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family
-from oxibonsai.architectures.schema.fields import GgufKeys, Known, field, fixed
-from oxibonsai.architectures.schema.sources import ConfigJson, Keys
+from oxibonsai.architectures.schema.fields import Implied, field, fixed
 from oxibonsai.architectures.schema.tensors import Entry
 from oxibonsai.graph import Builder, RopeConfig, Value
-
-
-@dataclass(frozen=True)
-class RotatedLayers:
-    """Which layers are rotated: a file has no key for others than all but every fourth."""
-
-    def read_config_json(self, config: ConfigJson, known: Known) -> list[int]:
-        """Return 1 or 0 for each layer."""
-        usual = [int(is_rotated(i)) for i in range(known["num_hidden_layers"])]
-        if config.fields.get("no_rope_layers", usual) != usual:
-            raise config.unsupported(
-                "no_rope_layers is not every fourth layer, and files have no key for others"
-            )
-        return usual
-
-    def write_config_json(self, value: list[int], c: Any) -> dict[str, Any]:
-        """Return the field of ``config.json``."""
-        return {"no_rope_layers": value}
-
-    def read_gguf(self, keys: Keys, known: Known) -> list[int]:
-        """Return what all files mean."""
-        return [int(is_rotated(i)) for i in range(known["num_hidden_layers"])]
-
-    def write_gguf(self, value: list[int], c: Any) -> GgufKeys:
-        """Return no key."""
-        return {}
 
 
 def is_rotated(layer: int) -> bool:
@@ -59,7 +31,12 @@ class Config(Decoder):
     attention_bias: bool = fixed(False, name="attention_bias")
     mlp_bias: bool = fixed(False, name="mlp_bias")
     use_sliding_window: bool = fixed(False, None, name="use_sliding_window")
-    rotated_layers: list[int] = field(RotatedLayers())
+    rotated_layers: list[int] = field(
+        Implied(
+            "no_rope_layers",
+            lambda known: [int(is_rotated(i)) for i in range(known["num_hidden_layers"])],
+        )
+    )
     rope: RopeConfig = field(Rope(("default", "linear", "yarn"), interleaved=True, counted=True))
 
 

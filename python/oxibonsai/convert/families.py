@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.architectures.schema.family import Family
-from oxibonsai.architectures.schema.operations import Array
+from oxibonsai.architectures.schema.operations import Array, keep_rows
 from oxibonsai.architectures.schema.sources import ConfigJson
 from oxibonsai.architectures.schema.tensors import Lazy, Tensor, TensorTable
 from oxibonsai.checkpoint import Checkpoint
@@ -62,10 +62,12 @@ class FamilyConverter(Converter):
         found: dict[str, Parameter] = {}
         for name, held in folder.parameters.items():
             own = self.renamed(name)
+            if own is None:
+                continue
+            own = self.family.spelled(own)
             if own in found:
                 raise FormatError(f"{folder.path} has two parameters of one meaning: {name}, {own}")
-            if own is not None:
-                found[own] = held
+            found[own] = held
         return found
 
 
@@ -165,12 +167,7 @@ def _keeps_codes(entry: Tensor, held: Parameter) -> bool:
     """Return whether a parameter is packed, and whole rows of it are moved."""
     if not entry.moves or not isinstance(held, Coded):
         return False
-    shapes = [held.shape]
-    for operation in entry.operations:
-        if not all(operation.keeps_rows(len(shape)) for shape in shapes):
-            return False
-        shapes = operation.shapes(shapes)
-    return True
+    return keep_rows(entry.operations, held.shape)
 
 
 class _Shapes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -14,7 +14,7 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.architectures.schema.family import Family
-from oxibonsai.architectures.schema.operations import Transpose
+from oxibonsai.architectures.schema.operations import Transpose, keep_rows
 from oxibonsai.architectures.schema.tensors import Tensor
 from oxibonsai.convert.exact_blocks import Bytes
 from oxibonsai.convert.families import FamilyConverter
@@ -174,8 +174,10 @@ class _FamilyNames:
     The table has the layers that the adapter names: one too many is told by the model, which lacks it.
     """
 
-    def __init__(self, family: Family[Any], base: ModelConfig, header: Iterable[str]) -> None:
-        self.architecture = family.name
+    def __init__(
+        self, family: Family[Any], base: ModelConfig, header: Mapping[str, StoredTensor]
+    ) -> None:
+        self.architecture, self._family, self._header = family.name, family, header
         numbers = [int(n) for name in header for n in re.findall(r"\.([0-9]{1,4})\.", name)]
         config = replace(base.of_family, num_hidden_layers=max(numbers, default=0) + 1)
         self._table = family.table(config, family.name)
@@ -183,7 +185,7 @@ class _FamilyNames:
 
     def tensor(self, parameter: str) -> str | None:
         try:
-            entry = self._table.entry_of(parameter)
+            entry = self._table.entry_of(self._family.spelled(parameter))
         except UnsupportedError:
             return None
         if entry is None or not entry.matrix:
@@ -194,18 +196,19 @@ class _FamilyNames:
         entry = self._entries[part.tensor]
         # Whatever its model's matrices are, an adapter's are those of a linear layer.
         steps = [step for step in entry.operations if not isinstance(step, Transpose)]
-        if part.letter == "A" and all(step.keeps_rows(2) for step in steps):
-            return values
-        if part.letter == "A" or len(entry.tensors) > 1 or not entry.moves:
+        b = self._header.get(part.held.stored.name.replace(".lora_A.", ".lora_B."))
+        try:
+            whole = b is None or keep_rows(steps, b.shape)  # a part without B is refused elsewhere
+        except ValueError as e:
+            assert b is not None
+            raise FormatError(f"{b.path}: tensor {b.name} has {b.shape[0]} rows, but {e}") from e
+        if not whole or len(entry.tensors) > 1 or not entry.moves:
             raise UnsupportedError(
                 f"{part.where} changes a matrix that its file has in other parts"
             )
         arrays = [values]
-        try:
-            for step in steps:
-                arrays = step.apply(arrays)
-        except ValueError as e:
-            raise FormatError(f"{part.where} has {len(values)} rows, but {e}") from e
+        for step in steps if part.letter == "B" else ():
+            arrays = step.apply(arrays)
         return arrays[0]
 
 
@@ -259,7 +262,7 @@ class _Sizes:
         return self.config[key]
 
 
-def _names(base: ModelConfig, header: Iterable[str]) -> _Names:
+def _names(base: ModelConfig, header: Mapping[str, StoredTensor]) -> _Names:
     found = next((r for r in RECIPES.values() if r.architecture == base.architecture), None)
     if isinstance(found, FamilyConverter):
         return _FamilyNames(found.family, base, header)

@@ -16,7 +16,6 @@ from oxibonsai.convert.dbrx import DBRX
 from oxibonsai.convert.deci import DECI
 from oxibonsai.convert.deepseek2 import DEEPSEEK2, MISTRAL4
 from oxibonsai.convert.ernie4_5_moe import ERNIE4_5_MOE
-from oxibonsai.convert.exaone import EXAONE
 from oxibonsai.convert.exaone4 import EXAONE4
 from oxibonsai.convert.families import converter_of
 from oxibonsai.convert.gemma3 import GEMMA3
@@ -26,7 +25,6 @@ from oxibonsai.convert.gemma4 import GEMMA4, GEMMA4_MULTIMODAL
 from oxibonsai.convert.gemma_embedding import GEMMA_EMBEDDING
 from oxibonsai.convert.glm4moe import GLM4MOE
 from oxibonsai.convert.gpt_oss import GPT_OSS
-from oxibonsai.convert.gptneox import GPTNEOX
 from oxibonsai.convert.granite import GRANITE
 from oxibonsai.convert.granitemoe import GRANITEMOE
 from oxibonsai.convert.grok import GROK
@@ -34,7 +32,6 @@ from oxibonsai.convert.hunyuan import HUNYUAN
 from oxibonsai.convert.hunyuan_moe import HUNYUAN_MOE
 from oxibonsai.convert.internlm2 import INTERNLM2
 from oxibonsai.convert.jais import JAIS
-from oxibonsai.convert.jais2 import JAIS2
 from oxibonsai.convert.jamba import JAMBA
 from oxibonsai.convert.jina_bert import JINA_BERT_V2, JINA_BERT_V3
 from oxibonsai.convert.lfm2 import LFM2, LFM2MOE
@@ -70,7 +67,6 @@ from oxibonsai.convert.recipe import Converter
 from oxibonsai.convert.refact import REFACT
 from oxibonsai.convert.rwkv7 import RWKV7
 from oxibonsai.convert.t5 import T5, T5_ENCODER
-from oxibonsai.convert.xverse import XVERSE
 
 # By config.json's model_type, or what model_kind makes of it.
 RECIPES: dict[str, Converter] = {
@@ -102,13 +98,11 @@ RECIPES: dict[str, Converter] = {
     "qwen": QWEN,
     "rwkv7": RWKV7,
     "gpt_refact": REFACT,
-    "xverse": XVERSE,
     "bitnet": BITNET,
     "bloom": BLOOM,
     "codeshell": CODESHELL,
     "cohere": COMMAND_R,
     "cohere2": COHERE2,
-    "exaone": EXAONE,
     "exaone4": EXAONE4,
     "falcon_h1": FALCON_H1,
     "falcon_mamba": MAMBA,
@@ -118,7 +112,6 @@ RECIPES: dict[str, Converter] = {
     "gemma3n_text": GEMMA3N,
     "gemma4": GEMMA4_MULTIMODAL,
     "gemma4_text": GEMMA4,
-    "gpt_neox": GPTNEOX,
     "granite": GRANITE,
     "grok-1": GROK,
     "granitemoehybrid": GRANITE_HYBRID,
@@ -126,7 +119,6 @@ RECIPES: dict[str, Converter] = {
     "jamba": JAMBA,
     "lfm2": LFM2,
     "lfm2_moe": LFM2MOE,
-    "jais2": JAIS2,
     "longformer": LONGFORMER,
     "minicpm": MINICPM,
     "ministral3": MISTRAL3,

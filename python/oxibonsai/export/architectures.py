@@ -77,11 +77,6 @@ def _cohere2(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     return {**own, **windows(c), "rotary_pct": 1.0}
 
 
-def _gptneox(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    own = {"hidden_act": "gelu", "use_parallel_residual": c.parallel_residual}
-    return {**own, "attention_bias": True, "rotary_pct": c.rope.rotary_dim / c.head_dim}
-
-
 def _mistral3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
     found = {"hidden_act": "silu", "sliding_window": None, **yarn_rope(checkpoint, c, 1.0)}
     found["rope_parameters"]["mscale"] = 1.0
@@ -129,7 +124,7 @@ XIELU: dict[str, tuple[int, ...]] = {"alpha_n": (1,), "alpha_p": (1,), "beta": (
 _UNBIASED = {"hidden_act": "silu", "attention_bias": False}
 # By GGUF's name of the architecture, or of the one with the same layers.
 SAVED: dict[str, Saved] = {
-    **{family.name: saved_family(family) for family in FAMILIES},
+    **{family.name: saved_family(family) for family in FAMILIES if family.kind},
     **MIXTURES,
     **STATES,
     **GEMMAS,
@@ -142,12 +137,8 @@ SAVED: dict[str, Saved] = {
     "cohere2": Saved("cohere2", "Cohere2", _cohere2, "layer_norm_eps"),
     "command-r": Saved("cohere", "Cohere", _command_r, "layer_norm_eps"),
     "exaone4": Saved("exaone4", "Exaone4", lambda m, c: {"hidden_act": "silu", **windows(c)}),
-    "gptneox": Saved("gpt_neox", "GPTNeoX", _gptneox, "layer_norm_eps", head_dim=False),
     "granite": Saved("granite", "Granite", _granite),
     "hunyuan-dense": Saved("hunyuan_v1_dense", "HunYuanDenseV1", lambda m, c: _UNBIASED),
-    "jais2": Saved(
-        "jais2", "Jais2", lambda m, c: {**_biases(m, c), "hidden_act": "relu2"}, "layer_norm_eps"
-    ),
     "bloom": Saved("bloom", "Bloom", _bloom, "layer_norm_epsilon", head_dim=False, rope="none"),
     "mistral3": Saved("ministral3", "Ministral3", _mistral3, rope="none"),
     "mpt": Saved("mpt", "Mpt", _mpt, "layer_norm_epsilon", head_dim=False, rope="none"),

@@ -31,7 +31,10 @@ def architecture_of_family(family: Family[Any]) -> Architecture:
 
 
 def read_config(family: Family[Any], keys: Keys) -> ModelConfig:
-    """Return the config of a family's model under the names that all models share."""
+    """Return the config of a family's model under the names that all models share.
+
+    A family's field that has the name of one of :class:`ModelConfig` must mean the same.
+    """
     c, file = family.read_gguf(keys), keys.checkpoint.file
     values = {name: getattr(c, name) for name in _NAMES if hasattr(c, name)}
     return ModelConfig(

@@ -9,7 +9,6 @@ from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, UnsupportedError
@@ -59,10 +58,6 @@ class Keys:
     def tensor_shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor; FormatError where the file lacks it."""
         return self.checkpoint.shape(name)
-
-    def tensor_values(self, name: str) -> npt.NDArray[np.float32]:
-        """Return the values of a small tensor; FormatError where the file lacks it."""
-        return self.checkpoint.vector(name)
 
     def fail(self, problem: str) -> FormatError:
         """An error that names the file."""

@@ -40,7 +40,7 @@ class Family(Generic[C]):
     Attributes:
         name: GGUF's name of the architecture.
         model_types: Names in ``config.json``, the first of which is written.
-        kind: What transformers' classes begin with.
+        kind: What transformers' classes begin with; empty: it has none.
         title: What errors call it.
         config: The dataclass whose fields are the table of fields.
         tensors: Yields all tensors of a model; the table of tensors.
@@ -48,6 +48,7 @@ class Family(Generic[C]):
         embed: What the first layer reads.
         final_norm: What the output matrix reads of the last layer's hidden states.
         ignored: Patterns of parameters that a file has no place for and no need of.
+        spelled: The family's name of a parameter, which folders spell in several ways.
         scores_texts: Whether a file may have a classifier's head.
     """
 
@@ -61,6 +62,7 @@ class Family(Generic[C]):
     embed: Callable[[Builder, C, Weights], Value] = embed_tokens
     final_norm: Callable[[Builder, Any, Weights, Value], Value] = blocks.final_norm
     ignored: tuple[str, ...] = ("*.self_attn.rotary_emb.inv_freq",)
+    spelled: Callable[[str], str] = lambda parameter: parameter
     scores_texts: bool = False
 
     def fields(self) -> dict[str, Field]:

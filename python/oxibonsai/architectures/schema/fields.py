@@ -227,6 +227,40 @@ class ToldByTensors:
 
 
 @dataclass(frozen=True)
+class Implied:
+    """What readers of a file know from other fields, so that it has no key for another value.
+
+    Attributes:
+        name: In ``config.json``, which may state the value.
+        value: Of the fields that were read before.
+    """
+
+    name: str
+    value: Callable[[Known], Any]
+
+    def read_config_json(self, config: ConfigJson, known: Known) -> Any:
+        """Return the value; UnsupportedError where ``config.json`` says another one."""
+        usual = self.value(known)
+        if (stated := config.fields.get(self.name, usual)) != usual:
+            raise config.unsupported(
+                f"{self.name} is {stated!r}; files have no key for it, and their readers take {usual!r}"
+            )
+        return usual
+
+    def write_config_json(self, value: Any, c: Any) -> dict[str, Any]:
+        """Return the field of ``config.json``."""
+        return {self.name: value}
+
+    def read_gguf(self, keys: Keys, known: Known) -> Any:
+        """Return the value."""
+        return self.value(known)
+
+    def write_gguf(self, value: Any, c: Any) -> GgufKeys:
+        """Return no key."""
+        return {}
+
+
+@dataclass(frozen=True)
 class Constant:
     """What all models of a family share without saying it."""
 

@@ -62,6 +62,20 @@ def inverse_of(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     return tuple(operation.inverse for operation in reversed(operations))
 
 
+def keep_rows(operations: Sequence[Operation], shape: Shape) -> bool:
+    """Return whether operations over one array move whole rows of it.
+
+    Raises:
+        ValueError: They are for another shape.
+    """
+    shapes = [shape]
+    for operation in operations:
+        if not all(operation.keeps_rows(len(s)) for s in shapes):
+            return False
+        shapes = operation.shapes(shapes)
+    return True
+
+
 @dataclass(frozen=True)
 class SplitAxis(Operation):
     """Makes two axes of one, the first of which has ``count`` places."""

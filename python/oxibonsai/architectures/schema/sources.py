@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.graph import RopeConfig
 
@@ -77,10 +74,6 @@ class Keys(Protocol):
         """Return the shape of a tensor; FormatError where the file lacks it."""
         ...
 
-    def tensor_values(self, name: str) -> npt.NDArray[np.float32]:
-        """Return the values of a small tensor; FormatError where the file lacks it."""
-        ...
-
     def fail(self, problem: str) -> FormatError:
         """Return an error that names the file."""
         ...
@@ -117,14 +110,6 @@ class Keys(Protocol):
         """Return a truth value."""
         ...
 
-    def theta(self, key: str, default: float = 10000.0) -> float:
-        """Return the base of a rotary embedding's frequencies."""
-        ...
-
     def rope(self, head_dim: int, *, interleaved: bool = False) -> RopeConfig:
         """Return the rotary embedding that the ``rope.`` keys describe."""
-        ...
-
-    def local_layers(self, period: int) -> tuple[bool, ...]:
-        """Return which layers attend within the sliding window only."""
         ...
