@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fake_backend import FakeBackend
+from large_fields import LargeField
 from real_server import real_server
 from running_server import PATIENCE, RunningServer
 from valid_bodies import make_objects
 from werkzeug.test import EnvironBuilder
 
-from large_fields import LargeField
 from oxibonsai.server.app import create_app
 from oxibonsai.server.setting_sources import load_settings
 
