@@ -60,7 +60,7 @@ class QuantizedMatrix:
         self._executables: WeakKeyDictionary[Device, Executable] = WeakKeyDictionary()
 
     def dequantize(self) -> Floats:
-        """The weights as float32 [rows, cols]."""
+        """Return the weights as float32 [rows, cols]."""
         return _core.decode(self.quant_type, self.blocks.reshape(-1)).reshape(self.rows, self.cols)
 
     def multiply(self, x: Floats, device: Device) -> Floats:
@@ -83,7 +83,7 @@ def quantize(
     importance: Any = None,
     threads: int | None = None,
 ) -> QuantizedMatrix:
-    """Encodes a matrix, with the same bytes for any number of threads.
+    """Encode a matrix, with the same bytes for any number of threads.
 
     Args:
         values: float32 [rows, cols], finite; cols is a multiple of the type's group.
@@ -102,7 +102,7 @@ def quantize(
 
 
 def gemv(matrix: QuantizedMatrix, x: Any, *, device: str | Device | None = None) -> Any:
-    """The product of a quantized matrix of any type and a vector.
+    """Return the product of a quantized matrix of any type and a vector.
 
     Args:
         matrix: [rows, cols].
@@ -124,7 +124,7 @@ def gemv(matrix: QuantizedMatrix, x: Any, *, device: str | Device | None = None)
 
 
 def gemm_tq2(matrix: QuantizedMatrix, x: Any, *, device: str | Device | None = None) -> Any:
-    """The product of a matrix of 2-bit ternary weights and the rows of another.
+    """Return the product of a matrix of 2-bit ternary weights and the rows of another.
 
     Args:
         matrix: [rows, cols], of type TQ2_0_g128, TQ2_0, Q2_0_g64 or Q2_0_g128.
@@ -308,7 +308,7 @@ def _open_once(name: str) -> Device:
 
 
 def _floats(values: Any, name: str, *ndims: int) -> Floats:
-    """An array as numpy's, without a copy where it is contiguous."""
+    """Return an array as numpy's, without a copy where it is contiguous."""
     array = values
     if not isinstance(values, np.ndarray):
         try:
@@ -327,7 +327,7 @@ def _floats(values: Any, name: str, *ndims: int) -> Floats:
 
 
 def _like(example: Any, values: Floats) -> Any:
-    """A result of the kind that came in: numpy's, or that of the library whose array it was."""
+    """Return a result of the kind that came in: numpy's, or that of the library whose array it was."""
     values = np.ascontiguousarray(values)
     if isinstance(example, np.ndarray):
         return values

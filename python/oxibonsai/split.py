@@ -47,7 +47,7 @@ def split(
     max_tensors: int | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Writes a model as shards ``OUT-0000i-of-0000n.gguf``.
+    """Write a model as shards ``OUT-0000i-of-0000n.gguf``.
 
     Args:
         source: A GGUF file, or any shard of a split one.
@@ -105,7 +105,7 @@ def _scratch_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def _put_in_place(shards: list[Path], names: list[Path]) -> None:
-    """Gives shards their names: all of them, or none."""
+    """Return shards their names: all of them, or none."""
     placed: list[Path] = []
     try:
         for shard, name in zip(shards, names, strict=True):
@@ -124,7 +124,7 @@ def merge(
     *,
     progress: Progress | None = None,
 ) -> None:
-    """Writes the shards of a split model as one file.
+    """Write the shards of a split model as one file.
 
     Args:
         sources: One shard, which stands for its set by its name; or all shards, under any names and
@@ -146,7 +146,7 @@ def merge(
 
 
 def write_whole(file: ModelFile, out: Path, progress: Progress | None = None) -> None:
-    """Writes an opened model as one file, with the metadata and tensors that it has."""
+    """Write an opened model as one file, with the metadata and tensors that it has."""
     with written_whole(out) as sink:
         writer = _core.GgufWriter(sink, file.alignment)
         _copy_metadata(file, writer)
@@ -176,7 +176,7 @@ def _number(file: _core.GgufFile) -> int:
 
 
 def _parts(file: ModelFile, max_bytes: int | None, max_tensors: int | None) -> list[_Tensors]:
-    """The tensors of each shard, in their order."""
+    """Return the tensors of each shard, in their order."""
     if max_tensors is not None:
         count = max(1, len(file.tensors))
         return [file.tensors[i : i + max_tensors] for i in range(0, count, max_tensors)]

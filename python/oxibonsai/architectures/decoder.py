@@ -1,4 +1,4 @@
-"""What most decoders share: their fields, the names of their tensors, the usual layer."""
+"""Parts that most decoders share: their fields, the names of their tensors, the usual layer."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class LayerNormed(Sizes):
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """What shared passes read, as it is in most decoders; a family that differs restates a field."""
+    """Values that shared passes read, as most decoders have them; a family restates what differs."""
 
     tie_word_embeddings: bool = tied()
     attention_scale: float = real(

@@ -21,7 +21,7 @@ def tool_format_of(template: ChatTemplate) -> ToolFormat | None:
 def with_generic_tools(
     messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, template: ChatTemplate
 ) -> list[Message]:
-    """A conversation in which the tools and the results of calls are text.
+    """Return a conversation in which the tools and the results of calls are text.
 
     Args:
         messages: As templates take them.
@@ -44,7 +44,7 @@ def with_generic_tools(
 
 
 def _with_told_results(messages: Sequence[Message]) -> list[Message]:
-    """The user tells the results; what the user says next belongs to the same message."""
+    """Return a user's message with the results; what the user says next belongs to it."""
     taken: list[Message] = []
     telling = False
     for message in messages:
@@ -73,7 +73,7 @@ def _before_the_first_user(messages: list[Message], text: str) -> list[Message]:
 
 
 def _told(result: Message) -> str | list[Message]:
-    """A result as the user tells it; pictures follow the name of their tool."""
+    """Return a result as the user tells it; pictures follow the name of their tool."""
     content = result["content"]
     told = {"tool": result.get("name")}
     if isinstance(content, str):

@@ -22,7 +22,7 @@ def place_pictures(
     *,
     add_special: bool = False,
 ) -> tuple[list[int], tuple[PlacedImage, ...]]:
-    """Encodes a rendered conversation or another text, its pictures in the places of their markers.
+    """Encode a rendered conversation or another text, its pictures in the places of their markers.
 
     Args:
         prompt: As the chat template rendered it.

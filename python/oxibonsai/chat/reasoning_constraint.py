@@ -1,4 +1,4 @@
-"""What may come next in a reply that begins with reasoning."""
+"""Constrain the tokens of a reply that begins with reasoning."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ class ReasoningConstraint:
         return mask
 
     def banned(self) -> frozenset[int]:
-        """The end of the text while an answer is still to come after the reasoning."""
+        """Return the end of the text while an answer is still to come after the reasoning."""
         if self._is_free:
             return self._end_ids
         return frozenset() if self._structure is None else self._structure.banned()
 
     def forced(self) -> list[int]:
-        """The end of the reasoning, once the budget is spent."""
+        """Return the end of the reasoning, once the budget is spent."""
         forced = self._budget.forced()
         if forced or self._structure is None or self._is_free:
             return forced
         return self._structure.forced()
 
     def accept(self, token: int) -> None:
-        """Moves on by a token."""
+        """Move on by a token."""
         self._starting = False
         was_free = self._is_free
         self._budget.feed(token)
@@ -88,7 +88,7 @@ class ReasoningConstraint:
         return self._structure is not None and not self._is_free and self._structure.finished
 
     def fork(self) -> ReasoningConstraint:
-        """A second text that goes on from here on its own."""
+        """Return a second text that goes on from here on its own."""
         copy = ReasoningConstraint(
             self._budget.fork(),
             None if self._structure is None else self._structure.fork(),

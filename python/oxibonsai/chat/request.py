@@ -1,4 +1,4 @@
-"""What is asked of a model in a conversation."""
+"""A chat request to a model."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ChatRequest:
 
     @property
     def template_variables(self) -> dict[str, Any]:
-        """What the template gets beside messages, tools and ``enable_thinking``."""
+        """Return the template's variables besides messages, tools and ``enable_thinking``."""
         given = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
         options = self.template_options.items()
         return given | {k: v for k, v in options if k != "enable_thinking"}

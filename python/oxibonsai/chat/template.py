@@ -13,14 +13,14 @@ from oxibonsai.tokenizer import Tokenizer
 
 
 def model_template(engine: Engine) -> ChatTemplate | None:
-    """The template of an engine's model; see :func:`load_template`."""
+    """Return the template of an engine's model; see :func:`load_template`."""
     if not engine.has_tokenizer:
         return None
     return load_template(engine.model.weights.checkpoint, engine.tokenizer)
 
 
 def load_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """The file's own template; ChatML if the file has none but ChatML's tokens; else None."""
+    """Return the file's own template; ChatML if the file has none but ChatML's tokens; else None."""
     source = checkpoint.file.get("tokenizer.chat_template")
     if isinstance(source, str) and source:
         return _with_tokens(source, tokenizer)
@@ -30,7 +30,7 @@ def load_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate 
 def choose_template(
     engine: Engine, source: str | None, file: str | os.PathLike[str] | None
 ) -> ChatTemplate | None:
-    """The template that a user names, else the model's.
+    """Return the template that a user names, else the model's.
 
     Args:
         engine: Its tokenizer provides the texts of ``bos_token`` and ``eos_token``.

@@ -69,7 +69,7 @@ def prepare(
     watch: Watch | None = None,
     check: Callable[[str], None] | None = None,
 ) -> ChatTurn:
-    """Renders a conversation and determines the form of its answer.
+    """Render a conversation and determine the form of its answer.
 
     Args:
         engine: Its tokenizer encodes the prompt.
@@ -151,7 +151,7 @@ def render(
     template: ChatTemplate | None = None,
     watch: Watch | None = None,
 ) -> str:
-    """The prompt of a conversation, to look at: tools are shown to any template.
+    """Return the prompt of a conversation, to look at: tools are shown to any template.
 
     Args:
         engine: Of the model.
@@ -172,7 +172,7 @@ def render(
 
 
 def _image_parts(engine: Engine, template: ChatTemplate) -> ImageParts | None:
-    """Takes the pictures of a conversation; None: the model reads text only."""
+    """Take the pictures of a conversation; None: the model reads text only."""
     if engine.pictures is None:
         return None
     return ImageParts(None if template.knows_images else engine.pictures.tower.written)
@@ -204,7 +204,7 @@ def _render(
     with_tools: bool,
     watch: Watch | None,
 ) -> tuple[str, bool]:
-    """The prompt, and whether what follows it is reasoning."""
+    """Return the prompt, and whether what follows it is reasoning."""
     messages = template_messages(
         request.messages,
         tool_format=tool_format,
@@ -253,7 +253,7 @@ def _render(
 
 
 def _shown(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool as the model sees it: without ``strict``, which only concerns decoding."""
+    """Return a tool as the model sees it: without ``strict``, which only concerns decoding."""
     function = {k: v for k, v in tool["function"].items() if k != "strict"}
     return {**tool, "function": function}
 
@@ -266,7 +266,7 @@ def _reasoning_constraint(
     *,
     answer_only: bool,
 ) -> Constrain | None:
-    """Makes what limits the reasoning of an answer; None: nothing depends on the reasoning."""
+    """Make what limits the reasoning of an answer; None: nothing depends on the reasoning."""
     budget = request.thinking_budget
     if tags is None or (budget is None and request.structure is None):
         return None

@@ -1,4 +1,4 @@
-"""What one rendering may cost: its steps, its seconds, and the size of every value on the way.
+"""Limits of one rendering: its steps, its seconds, and the size of every value on the way.
 
 A value that is small however often its parts are shared can be written, compared, searched and
 sorted in little time, so it is enough to check values where they are made and to look at the clock
@@ -45,7 +45,7 @@ class Budget:
         self.stopped: Exception | None = None
 
     def charge(self, steps: int) -> None:
-        """Counts steps, and looks at the clock."""
+        """Count steps, and looks at the clock."""
         self._steps += steps
         if self._steps > MAX_STEPS:
             raise Refused(f"it takes more than {MAX_STEPS} steps")
@@ -72,7 +72,7 @@ def tick() -> None:
 
 
 def counted(items: Iterable[Any]) -> Iterator[Any]:
-    """The items, a step each."""
+    """Yield the items, a step each."""
     for item in items:
         tick()
         yield item
@@ -86,7 +86,7 @@ def check_length(length: int) -> None:
 
 
 def checked(value: Any) -> Any:
-    """The value, if it is small."""
+    """Return the value, if it is small."""
     if isinstance(value, str):
         check_length(len(value))
     elif isinstance(value, int):
@@ -98,12 +98,12 @@ def checked(value: Any) -> Any:
 
 
 def plain_text(value: Any) -> str:
-    """The text of a small value, without the mark of what is safe in HTML: that would escape others."""
+    """Return a small value as text, without the mark of safe HTML, which would escape other values."""
     return "".join([str(checked(value))])
 
 
 def _check_tree(value: Any) -> None:
-    """Counts what is in a container as often as it is referred to."""
+    """Count what is in a container as often as it is referred to."""
     items = length = 0
     pending = [value]
     while pending:
@@ -122,7 +122,7 @@ def _check_tree(value: Any) -> None:
 
 
 def _parts(value: Any) -> Collection[Any] | None:
-    """What a container holds; None where the value is none."""
+    """Return a container's items; None if the value is no container."""
     from jinja2.utils import Namespace
 
     if isinstance(value, Namespace):

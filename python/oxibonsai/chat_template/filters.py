@@ -30,7 +30,7 @@ _KEPT = (
 
 
 def bounded(jinjas: Mapping[str, Filter]) -> dict[str, Filter]:
-    """The filters that templates have; each is a step, and its result is checked."""
+    """Return the filters that templates have; each is a step, and its result is checked."""
     kept = {name: jinjas[name] for name in _KEPT}
     kept |= {
         "indent": _indent,
@@ -70,7 +70,7 @@ def check_format(text: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 
 def bounded_join(separator: str, items: Iterable[Any]) -> list[str]:
-    """The texts to join, if what they make is not huge."""
+    """Return the texts to join, if what they make is not huge."""
     texts = [str(item) for item in checked(_list(items))]
     check_length(sum(map(len, texts)) + len(separator) * len(texts))
     return texts

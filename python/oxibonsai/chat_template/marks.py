@@ -21,11 +21,11 @@ class Marks:
         self._begun: list[int] = []
 
     def begin(self) -> None:
-        """A block begins here."""
+        """Record that a block begins here."""
         self._begun.append(self.written)
 
     def end(self) -> None:
-        """The last block that began ends here."""
+        """Record that the last open block ends here."""
         self.spans.append((self._begun.pop(), self.written))
 
 
@@ -33,10 +33,10 @@ marks: ContextVar[Marks] = ContextVar("marks")  # of the rendering that runs in 
 
 
 def begin() -> None:
-    """Called by the template where a block begins."""
+    """Record the beginning of a block; the template calls this."""
     marks.get().begin()
 
 
 def end() -> None:
-    """Called by the template where a block ends."""
+    """Record the end of a block; the template calls this."""
     marks.get().end()

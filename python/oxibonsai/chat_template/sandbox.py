@@ -40,7 +40,7 @@ _OURS = (bounds.tick, bounds.counted, bounds.checked, bounds.plain_text, marks.b
 
 
 def _call(function: Callable[..., Any], *arguments: Any) -> nodes.Call:
-    """A call that no variable of the template can stand in front of."""
+    """Return a call that no variable of the template can stand in front of."""
     name = nodes.ImportedName(f"{function.__module__}.{function.__name__}")
     return nodes.Call(name, list(arguments), [], None, None)
 
@@ -123,7 +123,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return tree
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """An operator whose result is checked, before it is computed where it can be large."""
+        """Return an operator whose result is checked, before it is computed where it can be large."""
         if operator == "+":
             check_length(_length(left) + _length(right))
         elif operator == "*":
@@ -158,7 +158,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return bounded
 
     def call(self, context: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """A call whose result is checked."""
+        """Return a call whose result is checked."""
         if any(obj is function for function in _OURS):
             return obj(*args)
         bounds.tick()

@@ -49,7 +49,7 @@ def _raise_exception(message: str) -> None:
 
 
 def _short(message: object) -> str:
-    """What a template says, cut: it is as long as the template likes."""
+    """Return a template's message, cut to a short length."""
     return str(message)[:_MAX_MESSAGE]
 
 
@@ -66,7 +66,7 @@ def _strftime_now(pattern: str) -> str:
 # Compiling takes longer than rendering a short conversation.
 @lru_cache(maxsize=16)
 def compiled_template(source: str, bos_token: str, eos_token: str) -> ChatTemplate:
-    """A template that is compiled once for all conversations; arguments as of ``ChatTemplate``."""
+    """Return a template that is compiled once for all conversations; arguments as of ``ChatTemplate``."""
     return ChatTemplate(source, bos_token=bos_token, eos_token=eos_token)
 
 
@@ -96,7 +96,7 @@ class ChatTemplate:
 
     @classmethod
     def chatml(cls) -> ChatTemplate:
-        """The format of models that know ``<|im_start|>`` and bring no template."""
+        """Return the format of models that know ``<|im_start|>`` and bring no template."""
         return cls(_CHATML)
 
     def check(self) -> None:
@@ -175,7 +175,7 @@ class ChatTemplate:
         look: Callable[[], None] | None = None,
         **extra: Any,
     ) -> str:
-        """The prompt for a conversation.
+        """Return the prompt for a conversation.
 
         Args:
             messages: ``{"role": ..., "content": ...}`` and what else the template knows.
@@ -214,7 +214,7 @@ class ChatTemplate:
         variables: Mapping[str, Any],
         look: Callable[[], None] | None = None,
     ) -> tuple[str, list[Span]]:
-        """The prompt as of :meth:`render`, and the spans of it within ``{% generation %}``."""
+        """Return the prompt as of :meth:`render`, and the spans of it within ``{% generation %}``."""
         forbidden = _RESERVED.intersection(variables)
         if forbidden:
             raise RequestError(f"a chat template variable may not be called {min(forbidden)}")

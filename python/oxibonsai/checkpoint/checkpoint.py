@@ -47,7 +47,7 @@ class Checkpoint:
         self._keeper: object = None
 
     def part(self, architecture: str, prefixes: tuple[str, ...]) -> Checkpoint:
-        """The tensors whose names begin with one of the prefixes, as a model of another architecture.
+        """Return the tensors whose names begin with one of the prefixes as a model of another architecture.
 
         Metadata is that of the whole file.
         """
@@ -87,9 +87,7 @@ class Checkpoint:
         return length if isinstance(length, int) and length > 0 else None
 
     def fingerprint(self) -> str:
-        """Names the content, whatever the files' names: a hash of tensors and of each file's size,
-        head and tail.
-        """
+        """Return a hash of the tensors and of each file's size, head and tail; names have no part in it."""
         if self._fingerprint is None:
             digest = hashlib.blake2b(digest_size=16)
             for t in self.file.tensors:
@@ -150,13 +148,13 @@ class Checkpoint:
         return tuple(self._tensors[name].shape)
 
     def weight(self, name: str) -> _core.Weight:
-        """A matrix in its stored form, shared with whoever asks again by the caller's care."""
+        """Return a matrix in its stored form, shared with whoever asks again by the caller's care."""
         if name not in self._tensors:
             raise FormatError(f"{self.path} lacks the tensor {name}")
         return self.file.weight(name)
 
     def vector(self, name: str) -> npt.NDArray[np.float32]:
-        """A one-dimensional tensor as float32, checked to be finite."""
+        """Return a one-dimensional tensor as float32, checked to be finite."""
         info = self._tensors.get(name)
         if info is None:
             raise FormatError(f"{self.path} lacks the tensor {name}")

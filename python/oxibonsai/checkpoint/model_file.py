@@ -53,7 +53,7 @@ class ModelFile:
 
     @classmethod
     def open(cls, path: Path, quant_type: str = "") -> ModelFile:
-        """A file, or the whole set that a shard's name stands for.
+        """Return a file, or the whole set that a shard's name stands for.
 
         Args:
             path: The file, or any of the shards.
@@ -83,7 +83,7 @@ class ModelFile:
 
     @property
     def alignment(self) -> int:
-        """Of the tensors' bytes, in the first file."""
+        """Return the alignment in bytes of the tensors in the first file."""
         return self._first.alignment
 
     @property
@@ -93,7 +93,7 @@ class ModelFile:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Of the files, the first shard first."""
+        """Return the paths of the files, the first shard first."""
         return tuple(Path(s.path) for s in self.shards)
 
     def keys(self) -> list[str]:
@@ -101,7 +101,7 @@ class ModelFile:
         return self._first.keys()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A key's value."""
+        """Return a key's value."""
         return self._first.get(key, default)
 
     def text(self, key: str, default: str | None = None) -> str | None:
@@ -122,11 +122,11 @@ class ModelFile:
         return self._first.metadata_type(key)
 
     def tensor(self, name: str) -> _core.TensorInfo:
-        """What is known of a tensor."""
+        """Return a tensor's description."""
         return self._shard(name).tensor(name)
 
     def tensor_bytes(self, name: str) -> npt.NDArray[np.uint8]:
-        """A read-only view of a tensor's stored bytes."""
+        """Return a read-only view of a tensor's stored bytes."""
         return self._shard(name).tensor_bytes(name)
 
     def check_unchanged(self) -> None:
@@ -138,11 +138,11 @@ class ModelFile:
             shard.check_unchanged()
 
     def release(self, name: str) -> None:
-        """Takes a tensor's bytes out of memory; the next look at them reads the file again."""
+        """Take a tensor's bytes out of memory; the next look at them reads the file again."""
         self._shard(name).release(name)
 
     def weight(self, name: str) -> _core.Weight:
-        """A tensor as a matrix of its own."""
+        """Return a tensor as a matrix of its own."""
         return _core.Weight(self._shard(name), name)
 
     def _shard(self, name: str) -> _core.GgufFile:
@@ -170,7 +170,7 @@ def _is_utf8(value: str) -> bool:
 
 
 def _refuse_renamed(file: _core.GgufFile) -> None:
-    """A shard under a name that hides what it is."""
+    """Raise an error for a shard whose file name hides its number."""
     count = file.get(SPLIT_COUNT, 0)
     if isinstance(count, int) and count > 1:
         place = 1 if file.get(SPLIT_NUMBER) is None else _integer(file, SPLIT_NUMBER) + 1
@@ -181,7 +181,7 @@ def _refuse_renamed(file: _core.GgufFile) -> None:
 
 
 def _check_set(shards: Sequence[_core.GgufFile]) -> None:
-    """That each file is the shard that its place says, and of the same set as the first."""
+    """Check that each file is the shard that its position says, and of the same set as the first."""
     first, seen = shards[0], dict[int, str]()
     for shard in shards:
         number, count = _integer(shard, SPLIT_NUMBER), _integer(shard, SPLIT_COUNT)

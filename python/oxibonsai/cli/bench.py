@@ -154,7 +154,7 @@ def _add_share(
     cost: float,
     limits: dict[str, list[float]],
 ) -> None:
-    """Adds the share of a limit that a test reached, or why there is none.
+    """Add the share of a limit that a test reached, or why there is none.
 
     Args:
         row: Of the test.
@@ -209,7 +209,7 @@ def _row(test: str, rates: list[float]) -> dict[str, Any]:
 
 
 def machine(threads: int) -> dict[str, Any]:
-    """What a result must say of where it was measured."""
+    """Return the facts about the machine that a result needs beside it."""
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

@@ -97,7 +97,7 @@ def _draw(painter: Painter, request: ImageRequest) -> dict[str, list[float]]:
 
 
 def _profiles(painter: Painter, request: ImageRequest) -> dict[str, list[OpShare]]:
-    """What the ops of each part of a picture take; the steps together."""
+    """Return the time of the ops of each part of an image; all steps together."""
     found: dict[str, Any] = {}
 
     def encode() -> None:
@@ -141,7 +141,7 @@ def _products(painter: Painter, request: ImageRequest) -> int:
 
 
 def _peak_bytes() -> int:
-    """Of the process; kibibytes on Linux, bytes on macOS."""
+    """Return the process's peak memory in bytes; the system says kibibytes on Linux, bytes on macOS."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -1,5 +1,7 @@
-"""Work and the machine's limits, measured in turn: on a shared machine both change from one second
-to the next, and only figures of the same moment make a share.
+"""Measure work and the machine's limits in turn.
+
+On a shared machine both change from one second to the next, and only figures of the same moment make
+a share.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def _measure(measures: Mapping[str, Measure], into: dict[str, list[float]]) -> N
 
 @dataclass(frozen=True)
 class Share:
-    """What work reached of its limit.
+    """Work as a share of its limit.
 
     Attributes:
         value: The median of the rounds; None where it would mean nothing.
@@ -69,7 +71,7 @@ class Share:
 
     @classmethod
     def of(cls, work: Sequence[float], limit: Sequence[float]) -> Share:
-        """The share of each round, work and limit in the same unit."""
+        """Return the share of each round, work and limit in the same unit."""
         shares = [w / most for w, most in zip(work, limit, strict=True)]
         middle = statistics.median(shares)
         spread = (max(shares) - min(shares)) / middle

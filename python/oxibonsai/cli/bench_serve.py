@@ -30,7 +30,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def numbers(parse: Callable[[str], float]) -> Callable[..., list[Any] | None]:
-    """What reads a list such as 1,4,8 of positive numbers."""
+    """Return a callback that parses a list of positive numbers such as 1,4,8."""
 
     def callback(_: click.Context, __: click.Parameter, text: str | None) -> list[Any] | None:
         if text is None:

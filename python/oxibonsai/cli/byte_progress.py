@@ -12,7 +12,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def byte_progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """What to call with the bytes that are done and the bytes in all; shows nothing before that."""
+    """Yield a callback for the bytes that are done and in all; the bar appears with the first call."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 

@@ -116,7 +116,7 @@ def chat(
 
 
 def _reader() -> Callable[[], str]:
-    """Reads one message: with editing and history in a terminal, plain lines from a pipe."""
+    """Read one message: with editing and history in a terminal, plain lines from a pipe."""
     if not sys.stdin.isatty():
         return lambda: _joined_lines(input)
     from prompt_toolkit import PromptSession
@@ -139,7 +139,7 @@ def _reader() -> Callable[[], str]:
 
 
 def _history() -> History:
-    """Of what was typed: kept for the next chat where the cache folder can be written."""
+    """Return the history of typed lines, kept in the cache folder where that can be written."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     folder = cache_folder()
@@ -197,7 +197,7 @@ def _loop(conversation: Conversation, read: Callable[[], str]) -> None:
 
 
 def _command(conversation: Conversation, text: str) -> str:
-    """Does what a line with a slash asks for; what to say of it."""
+    """Do what a line with a slash asks for; return the message about it."""
     name, _, argument = text.partition(" ")
     name, argument = _SAME.get(name, name), argument.strip()
     if name in ("/save", "/load", "/image") and not argument:

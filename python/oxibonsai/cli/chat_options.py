@@ -89,14 +89,14 @@ def template_options(command: Command) -> Command:
 
 
 def take_template(options: dict[str, Any]) -> Callable[[Engine], ChatTemplate | None]:
-    """Takes the template options out of a command's: what chooses the template of a model."""
+    """Take the template options out of a command's: what chooses the template of a model."""
     source: str | None = options.pop("chat_template")
     file: Path | None = options.pop("chat_template_file")
     return lambda engine: choose_template(engine, source, file)
 
 
 def take_tools(options: dict[str, Any]) -> tuple[Sequence[dict[str, Any]], Any]:
-    """Takes the tool options out of a command's: the tools and the choice in OpenAI's form."""
+    """Take the tool options out of a command's: the tools and the choice in OpenAI's form."""
     path: Path | None = options.pop("tools")
     choice: Any = options.pop("tool_choice")
     if path is None:

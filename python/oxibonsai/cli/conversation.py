@@ -59,7 +59,7 @@ class Conversation:
         self._again = 0  # answers to the same message before this one
 
     def set_system(self, text: str | None) -> None:
-        """Starts anew, with a system message where there is one."""
+        """Start anew, with a system message where there is one."""
         self.messages = [{"role": "system", "content": text}] if text else []
 
     def reset(self) -> None:
@@ -68,7 +68,7 @@ class Conversation:
         self.messages = [m for m in self.messages if m["role"] == "system"]
 
     def show(self, path: Path) -> str:
-        """Takes a picture for the next message; what it is.
+        """Take a picture for the next message; return its description.
 
         Raises:
             RequestError: The model reads text only, or the file holds no picture.
@@ -81,8 +81,10 @@ class Conversation:
         return f"{printable(path.name)}, {width} x {height}, goes with the next message"
 
     def save(self, path: Path) -> None:
-        """Writes the messages, and unless the file is called .json the keys and values of the last
-        answer, under the final name only when complete."""
+        """Write the messages, under the final name only when complete.
+
+        Unless the file is called .json, the keys and values of the last answer are written, too.
+        """
         if any(not isinstance(m["content"], str) for m in self.messages):
             raise RequestError("a conversation with pictures can't be saved")
         if path.suffix == ".json":
@@ -94,7 +96,7 @@ class Conversation:
         save(self.engine, self._last, path, {"messages": self.messages})
 
     def load(self, path: Path) -> None:
-        """Reads a conversation back; RequestError where the file holds something else."""
+        """Read a conversation back; RequestError where the file holds something else."""
         if path.suffix == ".json":
             try:
                 messages = json.loads(path.read_text("utf-8"))
@@ -110,7 +112,7 @@ class Conversation:
         self.messages = messages
 
     def set(self, name: str, text: str) -> object:
-        """Sets a sampling parameter for the answers to come; gives its value.
+        """Set a sampling parameter for the answers to come; return its value.
 
         Raises:
             RequestError: There is no such parameter, or the value is out of range.
@@ -143,7 +145,7 @@ class Conversation:
             raise
 
     def answer(self, text: str) -> None:
-        """Adds a user's message and streams the answer; Ctrl-C keeps what has come."""
+        """Add a user's message and stream the answer; Ctrl-C keeps what has come."""
         self._ask(with_images(text, self.images))
         self.images = []
 
@@ -232,7 +234,7 @@ def _asks(message: dict[str, Any]) -> bool:
 
 
 def _tokens_per_second(sequence: Sequence) -> float:
-    """Of generation: the first token comes with the prompt."""
+    """Return the speed of generation; the first token belongs to the prompt."""
     first, last = sequence.times.first_token, sequence.times.finished
     if first is None or last is None or last <= first:
         return 0.0

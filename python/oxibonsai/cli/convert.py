@@ -73,8 +73,10 @@ def convert(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Make the GGUF file OUT of IN: a folder with safetensors or ONNX, a safetensors or ONNX file in
-    one, hf:org/repo[:FILE.onnx] or pip:package; a folder of networks that draw; or a LoRA adapter.
+    """Make the GGUF file OUT of IN.
+
+    IN is a folder with safetensors or ONNX, a safetensors or ONNX file in one, hf:org/repo[:FILE.onnx] or
+    pip:package; a folder of networks that draw; or a LoRA adapter.
     """
     if (out is None) == (outfile is None):
         raise RequestError(
@@ -126,7 +128,7 @@ def _convert_model(
 
 
 def _folder_of(source: str) -> str:
-    """The folder of a safetensors file, which is converted with its configuration."""
+    """Return the folder of a safetensors file, which is converted with its configuration."""
     path = with_home(source)
     if path.suffix != ".safetensors" or not path.is_file():
         return source

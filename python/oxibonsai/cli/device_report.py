@@ -23,7 +23,7 @@ _WHOLE = {"decode": "greedy decode", "states": "hidden states of a text"}
 
 
 def verify_device(name: str, model: str | None, quant_type: str, as_json: bool) -> None:
-    """Prints a report.
+    """Print a report.
 
     Args:
         name: As ``--device`` takes it.
@@ -77,7 +77,7 @@ def _result(found: list[str] | UnsupportedError) -> str:
 
 
 def _whole(device: Device, model: str | None, quant_type: str) -> tuple[str, str]:
-    """What of the model as a whole was compared, by its key in the report, and the result."""
+    """Return the key in the report and the result of comparing the whole model."""
     checkpoint = open_model(model, quant_type)
     whole = "decode" if read_config(checkpoint).generates else "states"
     try:

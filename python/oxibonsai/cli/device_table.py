@@ -11,7 +11,7 @@ from oxibonsai.devices import list_devices
 
 
 def show_devices(as_json: bool) -> None:
-    """Prints a table, or one JSON object."""
+    """Print a table, or one JSON object."""
     devices = list_devices()
     if as_json:
         click.echo(json.dumps({"devices": [asdict(d) for d in devices]}))

@@ -1,5 +1,7 @@
-"""Options that other programs have and this one does not: read and explained in a line, or refused with
-what to do instead. None is shown in help."""
+"""Options that other programs have and this one does not.
+
+They are read and explained in a line, or refused with what to do instead. None is shown in help.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ HIDDEN: dict[str, Any] = {"expose_value": False, "hidden": True}
 
 
 def explain(reason: str) -> Callback:
-    """A callback that says why the option has no effect."""
+    """Return a callback that says why the option has no effect."""
 
     def say(_: click.Context, param: click.Parameter, value: Any) -> None:
         if value not in (None, False):
@@ -29,7 +31,7 @@ def explain(reason: str) -> Callback:
 
 
 def refuse(remedy: str) -> Callback:
-    """A callback that refuses the option and says what to do instead."""
+    """Return a callback that refuses the option and says what to do instead."""
 
     def say(_: click.Context, param: click.Parameter, value: Any) -> None:
         if value not in (None, False):
@@ -41,7 +43,7 @@ def refuse(remedy: str) -> Callback:
 def foreign_option(
     names: tuple[str, ...], takes_value: bool, callback: Callback
 ) -> Callable[[Command], Command]:
-    """An option that is only there for its callback."""
+    """Return an option that is only there for its callback."""
     kind: dict[str, Any] = {"type": str} if takes_value else {"is_flag": True}
     return click.option(*names, callback=callback, **kind, **HIDDEN)
 
@@ -49,7 +51,7 @@ def foreign_option(
 def foreign_options(
     command: Command, explained: Sequence[Foreign], refused: Sequence[Foreign]
 ) -> Command:
-    """Adds options that have no effect, with the reasons, and options to refuse, with the remedies."""
+    """Add options that have no effect, with the reasons, and options to refuse, with the remedies."""
     said = [(names, value, explain(reason)) for names, value, reason in explained]
     said += [(names, value, refuse(remedy)) for names, value, remedy in refused]
     for names, takes_value, say in said:

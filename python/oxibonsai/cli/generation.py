@@ -49,13 +49,13 @@ class Job:
         options: Options,
         request: ChatRequest,
     ) -> Job:
-        """The job that a conversation makes."""
+        """Return the job that a conversation makes."""
         turn = prepare(engine, request, options, template=template)
         return cls(engine, params, turn.options, turn.ids, turn.parser)
 
 
 def run_samples(job: Job, samples: int, best_of: int | None, *, show: bool) -> dict[str, Any]:
-    """Makes one text or several; a single one is shown as it comes."""
+    """Make one text or several; a single one is shown as it comes."""
     params = job.params if best_of is None else replace(job.params, logprobs=True)
     started = time.perf_counter()
     sequences = submit_samples(
@@ -90,7 +90,7 @@ def run_samples(job: Job, samples: int, best_of: int | None, *, show: bool) -> d
 
 
 def run_beams(job: Job, width: int, length_penalty: float, *, show: bool) -> dict[str, Any]:
-    """Searches the likeliest texts."""
+    """Search the likeliest texts."""
     limit = job.params.max_tokens or job.engine.ctx_size
     beams = beam_search(
         job.engine,

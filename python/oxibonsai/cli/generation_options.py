@@ -15,7 +15,7 @@ from oxibonsai.errors import RequestError
 
 
 def speculation_options(command: Command) -> Command:
-    """What proposes tokens."""
+    """Add the options that choose what proposes tokens."""
     return apply(
         [
             click.option(
@@ -54,7 +54,7 @@ def speculation_options(command: Command) -> Command:
 
 
 def take_speculation(options: dict[str, Any]) -> Callable[[Engine], Speculate | None]:
-    """Takes the options above out of a command's; what makes speculators for an engine."""
+    """Take the options above out of a command's; what makes speculators for an engine."""
     kind: str = options.pop("speculate")
     draft: str | None = options.pop("draft_model")
     length: int | None = options.pop("draft_length")
@@ -69,7 +69,7 @@ def take_speculation(options: dict[str, Any]) -> Callable[[Engine], Speculate | 
 
 
 def context_shift_options(command: Command) -> Command:
-    """What happens when the context is full."""
+    """Add the options for a full context."""
     return apply(
         [
             click.option(
@@ -90,7 +90,7 @@ def context_shift_options(command: Command) -> Command:
 
 
 def take_context_shift(options: dict[str, Any]) -> ContextShift | None:
-    """Takes the options above out of a command's."""
+    """Take the options above out of a command's."""
     shifts: bool = options.pop("context_shift")
     sinks: int = options.pop("keep")
     return ContextShift(sinks) if shifts else None

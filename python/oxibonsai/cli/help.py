@@ -65,7 +65,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def arrange(name: str, command: click.Command) -> None:
-    """Puts a command's options into panels and its examples under them."""
+    """Put a command's options into panels and its examples under them."""
     of = {option: panel for panel, options in _PANELS.items() for option in options}
     options: list[Any] = [p for p in command.params if isinstance(p, click.Option)]
     for option in options:

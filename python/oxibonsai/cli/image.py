@@ -264,7 +264,7 @@ def _seeds(given: tuple[str, ...], automatic: int | None, recorded: Any) -> list
 
 
 def _request(options: dict[str, Any], recorded: dict[str, Any]) -> ImageRequest:
-    """Of no prompt and seed yet."""
+    """Return the request without its prompt and seed."""
     if options["image"] and options["references"]:
         raise RequestError("give either --image, to start from it, or --image-paths, to edit them")
     strength = options["strength"]

@@ -10,7 +10,7 @@ from oxibonsai.images.painter import OnStep, Step
 
 @contextmanager
 def step_progress(steps: int) -> Iterator[OnStep]:
-    """What to call after each step."""
+    """Yield a callback to call after each step."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -90,14 +90,14 @@ def imatrix(
 
 
 def _windows(engine: Engine, text: str, size: int, chunks: int | None) -> list[tuple[int, ...]]:
-    """Those of llama-imatrix: side by side, each with a bos where the tokenizer adds one."""
+    """Return llama-imatrix's windows: side by side, each with a bos where the tokenizer adds one."""
     bos = engine.tokenizer.bos_id if engine.tokenizer.add_bos else None
     tokens = text_tokens(engine.tokenizer, text)
     return [w.inputs for w in cut_windows(tokens, size, bos, chunks=chunks)]
 
 
 def _write_as_it_grows(found: Iterator[Imatrix], total: int, out: Path, frequency: int) -> Imatrix:
-    """Writes the file now and then and at the end; an interrupt keeps the windows that are done."""
+    """Write the file now and then and at the end; an interrupt keeps the windows that are done."""
     done: Imatrix | None = None
     try:
         with step_progress("Collecting", "windows") as progress:

@@ -92,7 +92,7 @@ def _facts(model: str | None, quant_type: str) -> dict[str, Any]:
 
 
 def _remote(source: str) -> HubFile | None:
-    """The file on the web that is meant, its first shard; None for one on this machine."""
+    """Return the file on the web that is meant, its first shard; None for one on this machine."""
     if source.startswith("hf:"):
         return find_hub_files(source.removeprefix("hf:"))[0]
     return HubFile(source, source, None, {}) if is_url(source) else None

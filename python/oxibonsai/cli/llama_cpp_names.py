@@ -1,5 +1,8 @@
-"""llama.cpp's options that ask here for what is always so: taken, and explained in a line. Those that
-ask for what is not available are refused with what to do instead."""
+"""llama.cpp's options that have no effect here, or that are refused.
+
+An option that asks for what is always so is taken and explained in a line; one that asks for what is
+not available is refused with what to do instead.
+"""
 
 from __future__ import annotations
 

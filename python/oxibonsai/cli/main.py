@@ -52,7 +52,7 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Runs the command line and exits."""
+    """Run the command line and exits."""
     if sys.argv[1:] in (["--version"], ["-V"]):
         print(f"oxibonsai {__version__}")
         return
@@ -113,7 +113,7 @@ _ELSEWHERE = {
 
 
 def _unknown(name: str) -> str:
-    """What to say of a command that does not exist."""
+    """Return the message for a command that does not exist."""
     likely = get_close_matches(name, [*COMMANDS, *_ELSEWHERE], n=1)
     if likely:
         meant = _ELSEWHERE.get(likely[0], likely[0])
@@ -126,7 +126,7 @@ _OF_TEXT = ("run", "embed", "tokenize")
 
 
 def _hint(error: Exception, arguments: list[str]) -> str:
-    """What somebody meant who gave a model and a text without options."""
+    """Return a hint for a user who gave a model and a text without options."""
     if "unexpected extra argument" in str(error) and arguments[0] in _OF_TEXT:
         hint = f": {arguments[0]} takes a text; name the model with -m, and put the text in quotes"
         given = any(a.partition("=")[0] == "--image" for a in arguments)

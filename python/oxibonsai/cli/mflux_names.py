@@ -97,7 +97,7 @@ def _refuse_second_strength(args: list[str], first: str) -> None:
 
 
 def _spread(name: str, values: list[str]) -> tuple[list[str], int]:
-    """What takes the place of a name, and how many of the values behind it belong there."""
+    """Return the replacement of a name, and how many of the values behind it belong to it."""
     if name == "--seed":
         values = values[: _run(values, _is_number)]
     if name in _REFERENCES:  # what follows the pictures is the prompt
@@ -118,7 +118,7 @@ def _run(values: list[str], belongs: Callable[[str], bool]) -> int:
 
 
 def _is_picture(text: str) -> bool:
-    """A file, or the name of one that is missing."""
+    """Return a file, or the name of one that is missing."""
     return text.lower().endswith(_SUFFIXES) or os.path.isfile(with_home(text))
 
 

@@ -29,7 +29,7 @@ _ELSEWHERE = re.compile(r"hf:[\w.-]+/\S+|pip:[\w.-]\S*|https?://\S+\.gguf")
 
 
 def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Keeps what an argument or another option says, for --model to give back."""
+    """Keep what an argument or another option says, for --model to give back."""
     if value is None:
         return
     if param.name == "hf_repo":
@@ -84,7 +84,7 @@ def _is_model(text: str) -> bool:
 
 
 def complete_model(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What a shell offers for a model: a packaged one, or a file."""
+    """Return a shell's completions for a model: packaged ones and files."""
     packaged = [CompletionItem(name) for name in PACKAGED if name.startswith(incomplete)]
     return packaged if packaged and incomplete else [CompletionItem(incomplete, type="file")]
 
@@ -133,7 +133,7 @@ _ARGUMENT = click.argument(
 
 
 def _read_config(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
-    """Makes the file's values the defaults of the command's options."""
+    """Make the file's values the defaults of the command's options."""
     if value is None:
         return
     try:
@@ -179,11 +179,11 @@ def model_option(command: Command) -> Command:
 
 
 def model_argument(command: Command) -> Command:
-    """A model without ``--model``, for commands that have no other argument."""
+    """Return a model without ``--model``, for commands that have no other argument."""
     return _ARGUMENT(command)
 
 
 def named_model(ctx: click.Context) -> str | None:
-    """What the options and the argument name."""
+    """Return the model that the options or the argument name."""
     named: str | None = ctx.meta.get(_KEY)
     return named

@@ -1,4 +1,4 @@
-"""What a command wants the user to know, on stderr beside its results."""
+"""Notices of commands to the user, on stderr beside the results."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Command = Callable[..., Any]
 
 
 def apply(options: list[Command], command: Command) -> Command:
-    """Puts several options on a command, in their order."""
+    """Put several options on a command, in their order."""
     for option in reversed(options):
         command = option(command)
     return command
@@ -206,7 +206,7 @@ def machine_options(command: Command) -> Command:
 
 
 def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
-    """Loads, and says on stderr how far packing the weights has come."""
+    """Load, and say on stderr how far packing the weights has come."""
     from oxibonsai.engine import load
     from oxibonsai.opening import split_scaled
 

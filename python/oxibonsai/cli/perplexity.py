@@ -104,7 +104,7 @@ def perplexity(
 
 
 def read_text(file: Path) -> str:
-    """The file's text, its line ends as they are."""
+    """Return the file's text, its line ends as they are."""
     try:
         return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as e:
@@ -161,7 +161,7 @@ def _divergence(engine: Engine, text: str | None, base: KlBase, chunks: int | No
 
 @contextmanager
 def _estimate_progress(windows: int, name: str) -> Iterator[Callable[[int, float], None]]:
-    """Shows the windows that are done and the estimate so far."""
+    """Show the windows that are done and the estimate so far."""
     with step_progress("Measuring", "windows") as progress:
         yield lambda done, estimate: progress(done, windows, f"{name} {estimate:.4f}")
 

@@ -22,8 +22,7 @@ Command = Callable[..., Any]
 
 
 def picture_path(name: str) -> Path:
-    """The file that somebody names, also in quotes or with backslashes, as a terminal into which it is
-    dropped writes it.
+    """Return the named file; a terminal into which it was dropped adds quotes or backslashes.
 
     Raises:
         RequestError: There is no such file, or the name is none of a file.
@@ -81,7 +80,7 @@ def _no_tower(ctx: click.Context, _: click.Parameter, value: bool | None) -> Non
 
 
 def _tower(ctx: click.Context, _: click.Parameter, value: str | None) -> str | bool | None:
-    """What ``load()`` takes: a name, None for the one beside the model, False for none."""
+    """Return the ``mmproj`` argument of ``load()``: a name, None to discover it, False for none."""
     if value is not None:
         return value
     return False if ctx.meta.get(_AUTO) is False else None
@@ -125,7 +124,7 @@ def vision_options(command: Command) -> Command:
 
 
 def with_images(text: str, images: Sequence[Path]) -> str | list[dict[str, Any]]:
-    """The content of a message: pictures, then the text."""
+    """Return the content of a message: pictures, then the text."""
     if not images:
         return text
     parts: list[dict[str, Any]] = [{"type": "image", "image": path} for path in images]

@@ -14,7 +14,7 @@ _STDIN = "-"
 def read_prompt(
     argument: str | None, option: str | None, file: Path | None, *, joins_stdin: bool = False
 ) -> str:
-    """The text from the one place that was named, else from stdin.
+    """Return the text from the one place that was named, else from stdin.
 
     Args:
         argument: Of the command line; ``-`` is stdin, here and in the others.

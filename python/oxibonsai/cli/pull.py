@@ -91,7 +91,7 @@ def _target(output: Path | None, name: str) -> Path:
 def _fetch(
     url: str, path: Path, expected: str | None, headers: dict[str, str] | None, patience: Patience
 ) -> str:
-    """Fetches one file unless it is there with the right hash; returns its hash."""
+    """Fetch one file unless it is there with the right hash; return its hash."""
     if expected is not None and path.is_file() and hash_file(path) == expected:
         return expected
     with _downloaded_to(path) as place, progress_bar(path.name) as progress:
@@ -102,8 +102,11 @@ def _fetch(
 
 @contextmanager
 def _downloaded_to(path: Path) -> Iterator[Path]:
-    """Give the place to download to: beside a regular file, whose name the download gets when it is
-    complete; else a scratch folder, from which the verified file is then copied."""
+    """Yield the path to download to.
+
+    It lies beside a regular file, whose name the download gets when it is complete; else in a scratch
+    folder, from which the verified file is then copied.
+    """
     at = make_room(path)
     if is_replaced(at):
         yield at
@@ -116,7 +119,7 @@ def _downloaded_to(path: Path) -> Iterator[Path]:
 def _from_hub(
     text: str, output: Path, expected: str | None, patience: Patience
 ) -> tuple[Path, str]:
-    """Fetches a model's files past the hub's cache; the first one's path and hash."""
+    """Fetch a model's files past the hub's cache; return the first one's path and hash."""
     files = find_hub_files(text)
     if len(files) > 1 and not (output.is_dir() and expected is None):
         raise RequestError(

@@ -171,7 +171,7 @@ def _show_plan(plan: Plan) -> None:
 
 
 def _show_losses(plan: Plan, losses: Mapping[str, Loss]) -> None:
-    """A line for each type: how many tensors, and how far their values moved."""
+    """Print a line for each type: how many tensors, and how far their values moved."""
     counts = Counter(c.type.name for c in plan.choices)
     for name, count in sorted(counts.items()):
         kept = sum(c.type.name == name and c.kept for c in plan.choices)

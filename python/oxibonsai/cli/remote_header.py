@@ -20,7 +20,7 @@ _MAGIC = b"GGUF"
 def remote_checkpoint(
     url: str, name: str, quant_type: str, headers: Mapping[str, str] | None = None
 ) -> Iterator[Checkpoint]:
-    """A checkpoint whose metadata are there, and whose weights are holes.
+    """Yield a checkpoint with the remote file's metadata and holes for its weights.
 
     Args:
         url: Where the file is.
@@ -43,7 +43,7 @@ def remote_checkpoint(
 
 
 def _open(prefix: RemotePrefix, place: Path, quant_type: str) -> Checkpoint:
-    """Reads on until the header is whole: all of it lies before the first tensor."""
+    """Read on until the header is whole: all of it lies before the first tensor."""
     count = _FIRST_BYTES
     while True:
         prefix.extend(count)
@@ -62,7 +62,7 @@ def _open(prefix: RemotePrefix, place: Path, quant_type: str) -> Checkpoint:
 
 
 def _write_with_hole(place: Path, prefix: RemotePrefix) -> None:
-    """The beginning, then nothing up to the file's size, which takes no room on the disk."""
+    """Write the beginning, then a hole up to the file's size, which takes no room on the disk."""
     try:
         with place.open("wb") as file:
             file.write(prefix.data)

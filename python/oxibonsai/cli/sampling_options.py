@@ -142,7 +142,7 @@ def sampling_options(command: Command) -> Command:
 
 
 def split_sampling(options: dict[str, Any]) -> SamplingParams:
-    """Takes the sampling options out of a command's options.
+    """Take the sampling options out of a command's options.
 
     Raises:
         RequestError: A value out of range; the message names the field.

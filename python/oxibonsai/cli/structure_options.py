@@ -26,7 +26,7 @@ _MAKERS: dict[str, Callable[[Any], Structure]] = {
 
 
 def structure_options(command: Command) -> Command:
-    """What the text has to look like; one of them at most."""
+    """Add the options for the structure of the text; at most one of them may be used."""
     options = [
         click.option(
             "--json-schema", metavar="FILE|JSON",
@@ -47,7 +47,7 @@ def structure_options(command: Command) -> Command:
 
 
 def split_structure(options: dict[str, Any]) -> Structure | None:
-    """Takes the structure options out of a command's options.
+    """Take the structure options out of a command's options.
 
     Raises:
         RequestError: Two of them are given, a file can't be read, or the structure is wrong.

@@ -93,13 +93,13 @@ def check_file(path: Path, quant_type: str, sha256: str | None) -> dict[str, Any
 
 
 def _shapes(checkpoint: Checkpoint) -> bool:
-    """Describes the forward pass, which checks every tensor's presence and shape."""
+    """Describe the forward pass, which checks every tensor's presence and shape."""
     load_model(checkpoint, _core.CpuDevice(1))
     return True
 
 
 def hash_file(path: Path) -> str:
-    """The sha256 of a file, in hexadecimal."""
+    """Return the sha256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(1 << 20):

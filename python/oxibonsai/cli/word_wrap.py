@@ -20,7 +20,7 @@ class WordWrap:
         self._spaces = 0  # before the word
 
     def feed(self, piece: str) -> str:
-        """What to print now."""
+        """Return the text that can be printed now."""
         from prompt_toolkit.utils import get_cwidth
 
         out = []
@@ -42,7 +42,7 @@ class WordWrap:
         return "".join(out)
 
     def finish(self) -> str:
-        """The last word."""
+        """Return the last word."""
         return self._give()
 
     def _give(self) -> str:

@@ -1,4 +1,4 @@
-"""What a command says of the file that it has written."""
+"""Report the files that a command has written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to say of a value that an option does not take."""
+"""Messages for values that an option does not take."""
 
 from __future__ import annotations
 

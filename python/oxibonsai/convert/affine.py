@@ -37,7 +37,7 @@ class AffineParameter:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the matrix."""
+        """Return the matrix's shape."""
         rows, words = self.stored.shape
         return rows, words * 32 // self.bits
 
@@ -70,7 +70,7 @@ class AffineParameter:
 def affine_parameter(
     name: str, tensors: dict[str, StoredTensor], quantization: dict[str, Any]
 ) -> AffineParameter:
-    """The matrix whose codes are the tensor ``name``.
+    """Return the matrix whose codes are the tensor ``name``.
 
     Args:
         name: Ends with ``.weight``.

@@ -23,7 +23,7 @@ _Codes = npt.NDArray[np.uint8]
 def encode_affine(
     codes: _Codes, scales: Floats, biases: Floats, type_name: str, where: str
 ) -> Bytes:
-    """A matrix as blocks that decode to ``scale * code + bias`` of float16 constants.
+    """Return a matrix as blocks that decode to ``scale * code + bias`` of float16 constants.
 
     Args:
         codes: [rows, cols].

@@ -22,7 +22,7 @@ _ACTIVATION = ("alpha_n", "alpha_p", "beta", "eps")
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "xielu")
     folder.require("attention_bias", False)
     return {
@@ -35,7 +35,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _activations(folder: ModelFolder) -> Metadata:
-    """What each layer's activation holds, which is metadata in GGUF."""
+    """Return each layer's activation parameters, which are metadata in GGUF."""
     keys: Metadata = {}
     for part in _ACTIVATION:
         numbers = []

@@ -23,14 +23,14 @@ _VOCABULARY_2 = 125696
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the usual names."""
+    """Return the configuration under the usual names."""
     found = folder.config
     length = found.get("max_position_embeddings", found.get("model_max_length"))
     return {"rope_theta": 10000.0, **found, "max_position_embeddings": length}
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     return {
         **decoder.dimension_keys(folder, "baichuan"),
@@ -56,7 +56,7 @@ def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 def _values(folder: ModelFolder, tensor: str, values: Floats) -> Floats:
-    """The output matrix of Baichuan 2 as the model uses it."""
+    """Return the output matrix of Baichuan 2 as the model uses it."""
     if tensor != "output.weight" or folder.count("vocab_size") != _VOCABULARY_2:
         return values
     lengths = np.sqrt(np.sum(np.square(values, dtype=np.float64), axis=1, keepdims=True))

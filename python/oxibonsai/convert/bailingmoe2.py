@@ -28,7 +28,7 @@ tensor_name = decoder.namer(
 
 
 def _shared_width(folder: ModelFolder) -> int:
-    """That of one shared expert."""
+    """Return the width of one shared expert."""
     key = "moe_shared_expert_intermediate_size"
     if folder.config.get(key) is not None:
         return folder.count(key)
@@ -36,7 +36,7 @@ def _shared_width(folder: ModelFolder) -> int:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     for bias in ("use_bias", "use_qkv_bias"):
         folder.require(bias, False)

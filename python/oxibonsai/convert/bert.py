@@ -34,12 +34,12 @@ _POSITIONS = "embeddings.position_embeddings.weight"
 
 
 def no_pooler(folder: ModelFolder, parameter: str) -> bool:
-    """A pooler is the first layer of a classifier's head, and no part of any other model."""
+    """Return a pooler is the first layer of a classifier's head, and no part of any other model."""
     return ".pooler." in f".{parameter}" and not encoder.classifies(folder)
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "gelu")
     folder.require("position_embedding_type", "absolute", None)
     folder.require("is_decoder", False)
@@ -52,7 +52,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _first_position(folder: ModelFolder) -> int:
-    """The row of the first position: those up to the id of the padding are no position's."""
+    """Return the row of the first position: those up to the id of the padding are no position's."""
     pad = folder.config.get("pad_token_id")
     if pad is None:
         return 0
@@ -62,13 +62,13 @@ def _first_position(folder: ModelFolder) -> int:
 
 
 def without_padding(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration with the number of positions that texts have."""
+    """Return the configuration with the number of positions that texts have."""
     rows = folder.count("max_position_embeddings")
     return {**folder.config, "max_position_embeddings": rows - _first_position(folder)}
 
 
 def positions(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The rows of positions that texts have."""
+    """Return the rows of positions that texts have."""
     if not parameter.endswith(_POSITIONS):
         return ()
     first = _first_position(folder)
@@ -94,7 +94,7 @@ BERT = Recipe(
 
 
 def no_pooler_at_all(folder: ModelFolder, parameter: str) -> bool:
-    """A pooler is no part of any model: the head of a classifier has a first layer of its own."""
+    """Return a pooler is no part of any model: the head of a classifier has a first layer of its own."""
     del folder
     return ".pooler." in f".{parameter}"
 

@@ -18,7 +18,7 @@ _ACTIVATIONS = {
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "gelu_new", *_ACTIVATIONS)
     folder.require("attention_type", "block_sparse", "original_full")
     folder.require("is_decoder", False)

@@ -20,7 +20,7 @@ LAYER = {
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "relu2", "silu")
     folder.require("attention_bias", False)
     # A file without the key has SiLU units: llama.cpp, which writes none, runs every file so.
@@ -53,7 +53,7 @@ def _has_three_values(values: Floats) -> bool:
 
 
 def parameter_values(folder: ModelFolder, tensor: str, values: Floats) -> Floats:
-    """The ternary matrices themselves: what they were rounded from is lost.
+    """Return the ternary matrices themselves: what they were rounded from is lost.
 
     Raises:
         UnsupportedError: A matrix is not ternary, and would be rounded.

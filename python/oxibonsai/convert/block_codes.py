@@ -104,7 +104,7 @@ def block_parameter(
     bits: int,
     block: int,
 ) -> BlockParameter:
-    """A packed matrix, once its parts are seen to fit together.
+    """Return a packed matrix, once its parts are seen to fit together.
 
     Raises:
         FormatError: They do not.

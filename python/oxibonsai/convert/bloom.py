@@ -29,7 +29,7 @@ _FIXED = {
 
 
 def _plain(parameter: str) -> str:
-    """transformers' name: published checkpoints have no prefix."""
+    """Return transformers' name: published checkpoints have no prefix."""
     known = parameter.startswith(("transformer.", "lm_head."))
     return parameter if known else f"transformer.{parameter}"
 
@@ -45,7 +45,7 @@ tensor_name = decoder.namer(
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the names that most models have."""
+    """Return the configuration under the names that most models have."""
     found = folder.config
     hidden = found.get("hidden_size", found.get("n_embed"))
     heads = found.get("n_head", found.get("num_attention_heads"))
@@ -62,7 +62,7 @@ def config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("apply_residual_connection_post_layernorm", False)
     return {
         **decoder.dimension_keys(folder, "bloom", "layer_norm_epsilon"),

@@ -64,7 +64,7 @@ _OURS = {
 
 
 def byte_level_keys(folder: ModelFolder, tokenizer: dict[str, Any], vocab_size: int) -> Metadata:
-    """The vocabulary's keys.
+    """Return the vocabulary's keys.
 
     Args:
         folder: For errors.
@@ -112,7 +112,7 @@ def _composes(folder: ModelFolder, normalizer: Any) -> bool:
 
 
 def _splits(pre_tokenizer: Any) -> tuple[str, ...]:
-    """The steps that split, for ``_PRE_TOKENIZERS``; empty where one is unknown or bytes don't end."""
+    """Return the splitting steps for ``_PRE_TOKENIZERS``; empty if one is unknown or bytes don't end."""
     try:
         steps = [pre_tokenizer]
         if pre_tokenizer["type"] == "Sequence":
@@ -134,7 +134,7 @@ def _split(step: dict[str, Any]) -> str:
 
 
 def pre_tokenizer_json(name: str) -> dict[str, Any] | None:
-    """The pre-tokenizer of ``tokenizer.json`` for GGUF's name; None where it is none of bytes."""
+    """Return the pre-tokenizer of ``tokenizer.json`` for GGUF's name; None where it is none of bytes."""
     splits = next((s for s, known in _PRE_TOKENIZERS.items() if known == name), None)
     if splits is None:
         kind = PRE_TOKENIZERS.get(name)

@@ -16,7 +16,7 @@ _LEFT_OUT = (".attn.bias", ".attn.masked_bias", ".attn.rotary_emb.inv_freq")
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the usual names."""
+    """Return the configuration under the usual names."""
     shared = (
         folder.config.get("num_query_groups")
         if folder.config.get("group_query_attention")
@@ -29,7 +29,7 @@ def config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("activation_function", "gelu_pytorch_tanh", "gelu_new")
     folder.require("position_embedding_type", "rope")
     folder.require("scale_attn_weights", True)

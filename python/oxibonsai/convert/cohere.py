@@ -17,13 +17,13 @@ _CONTEXT = "model_max_length"  # of Command-R, whose max_position_embeddings is 
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration with the context that the model was extended to."""
+    """Return the configuration with the context that the model was extended to."""
     context = folder.config.get(_CONTEXT) or folder.config.get("max_position_embeddings")
     return {**folder.config, "max_position_embeddings": context}
 
 
 def command_r_metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     return {
@@ -36,7 +36,7 @@ def command_r_metadata(folder: ModelFolder) -> Metadata:
 
 
 def cohere2_metadata(folder: ModelFolder) -> Metadata:
-    """The same of Command R7B, of whose layers most see a window."""
+    """Return the keys of Command R7B, most of whose layers see a window."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     width = decoder.head_dim(folder)

@@ -41,7 +41,7 @@ _NAMES = {
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the usual names."""
+    """Return the configuration under the usual names."""
     found = dict(folder.config)
     for name, path in _NAMES.items():
         value: Any = folder.config
@@ -72,7 +72,7 @@ def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     given = folder.config.get("ffn_config") or {}
     where = folder.path / "config.json"
     if given.get("ffn_act_fn", {"name": "silu"}) != {"name": "silu"}:

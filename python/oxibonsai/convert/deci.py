@@ -21,7 +21,7 @@ _SIZE = tuple[int, int, int]  # heads, key-value heads, width of the MLP
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration with the largest sizes, where those of layers differ."""
+    """Return the configuration with the largest sizes, where those of layers differ."""
     if folder.config.get("block_configs") is None:
         return folder.config
     heads, kv_heads, width = (max(sizes) for sizes in zip(*_sizes(folder), strict=True))
@@ -34,7 +34,7 @@ def config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     names = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
     columns = zip(names, zip(*_sizes(folder), strict=True), strict=True)
@@ -53,7 +53,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _sizes(folder: ModelFolder) -> list[_SIZE]:
-    """Of each layer."""
+    """Return the sizes of each layer."""
     layers, heads = folder.count("num_hidden_layers"), folder.count("num_attention_heads")
     where = folder.path / "config.json"
     blocks: Any = folder.config.get("block_configs")
@@ -75,7 +75,7 @@ def _sizes(folder: ModelFolder) -> list[_SIZE]:
 
 
 def _block_size(folder: ModelFolder, heads: int, block: Any) -> _SIZE:
-    """A layer may have a matrix in place of its attention, or neither, and may lack an MLP."""
+    """Return a layer may have a matrix in place of its attention, or neither, and may lack an MLP."""
     attention, share = block["attention"], block["ffn"]["ffn_mult"]
     group = attention["n_heads_in_group"]
     own = heads if group is not None or attention["replace_with_linear"] is True else 0

@@ -1,4 +1,4 @@
-"""What the decoder-only architectures share: names of parameters, dimensions, shapes."""
+"""Names of parameters, dimensions and shapes that decoder-only architectures share."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Namer:
         )
 
     def parameter(self, tensor: str) -> str | None:
-        """The parameter that GGUF calls ``tensor``; None where it is none of the family's."""
+        """Return the parameter that GGUF calls ``tensor``; None where it is none of the family's."""
         stem, _, kind = tensor.rpartition(".")
         loose = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", tensor)
         if loose is not None and (whole := key_of(self.loose, loose[2])) is not None:
@@ -114,18 +114,18 @@ def namer(
     drafting: tuple[str, ...] = (),
     plain: Callable[[str], str] = lambda parameter: parameter,
 ) -> Namer:
-    """A :class:`Namer`; most families differ in the names of a layer's parts alone."""
+    """Return a :class:`Namer`; most families differ in the names of a layer's parts alone."""
     return Namer(family, layer_names, biased, fixed, layers, left_out, loose or {}, drafting, plain)
 
 
 def key_of(names: Mapping[str, str], value: str) -> str | None:
-    """The first key with a value; None: there is none."""
+    """Return the first key with a value; None: there is none."""
     return next((key for key, held in names.items() if held == value), None)
 
 
 @dataclass(frozen=True)
 class ExactNamer:
-    """The same where many parameters end in other words than ``weight`` and ``bias``.
+    """Names for models with many parameters that end in other words than ``weight`` and ``bias``.
 
     Attributes:
         family: For errors.
@@ -154,7 +154,7 @@ class ExactNamer:
         return f"blk.{int(layer[1])}.{self.layer_names[layer[2]]}"
 
     def parameter(self, tensor: str) -> str | None:
-        """The parameter that GGUF calls ``tensor``; None where it is none of the family's."""
+        """Return the parameter that GGUF calls ``tensor``; None where it is none of the family's."""
         layer = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", tensor)
         if layer is None:
             return key_of(self.fixed, tensor)
@@ -188,7 +188,7 @@ def kv_heads(folder: ModelFolder) -> int:
 def dimension_keys(
     folder: ModelFolder, architecture: str, epsilon: str = "rms_norm_eps"
 ) -> Metadata:
-    """The dimensions that all have.
+    """Return the dimensions that all have.
 
     Args:
         folder: With ``config.json``.
@@ -226,7 +226,7 @@ def scale_key(folder: ModelFolder, key: str, name: str) -> Metadata:
 
 
 def window_keys(folder: ModelFolder, architecture: str, period: int) -> Metadata:
-    """The sliding window, and which layers have it: all but every ``period``-th where nothing says."""
+    """Return the keys of the sliding window: all layers but every ``period``-th have it by default."""
     layers = folder.count("num_hidden_layers")
     local = [(i + 1) % period != 0 for i in range(layers)]
     kinds = folder.config.get("layer_types")

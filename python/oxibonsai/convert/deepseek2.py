@@ -63,7 +63,7 @@ def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 def metadata(folder: ModelFolder, a: str = "deepseek2") -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     folder.require("rope_interleave", True)
@@ -154,7 +154,7 @@ def _shapes(folder: ModelFolder) -> Shapes:
 
 
 def _metadata_mistral4(folder: ModelFolder) -> Metadata:
-    """The same, and how queries grow with the text."""
+    """Return the keys of Mistral 4, with the growth of queries along the text."""
     keys = metadata(folder, "mistral4")
     rope = folder.config.get("rope_parameters") or {}
     growth = rope.get("llama_4_scaling_beta")

@@ -1,4 +1,4 @@
-"""What the conversions of encoders share: names of parameters, the head of a classifier."""
+"""Names of parameters and classifier heads that the conversions of encoders share."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class EncoderNamer:
         )
 
     def parameter(self, tensor: str) -> str | None:
-        """The parameter that GGUF calls ``tensor``, without a prefix; None: it is none of the family's."""
+        """Return the parameter that GGUF calls ``tensor``, without a prefix; None if there is none."""
         stem, _, kind = tensor.rpartition(".")
         layer = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", stem)
         names, part = (self.fixed, stem) if layer is None else (self.layer_names, layer[2])
@@ -89,7 +89,7 @@ def classifies(folder: ModelFolder) -> bool:
 def dimension_keys(
     folder: ModelFolder, architecture: str, epsilon: str = "layer_norm_eps"
 ) -> Metadata:
-    """The dimensions that all have, which see both sides of a text.
+    """Return the dimensions that all have, which see both sides of a text.
 
     Args:
         folder: With ``config.json``.
@@ -112,7 +112,7 @@ def dimension_keys(
 
 
 def _labels(folder: ModelFolder, architecture: str) -> Metadata:
-    """What a classifier's scores are of, where the model names them."""
+    """Return the labels of a classifier's scores, where the model names them."""
     stated: Any = folder.config.get("id2label")
     if not classifies(folder) or stated is None:
         return {}
@@ -149,7 +149,7 @@ def tokenizer_keys(folder: ModelFolder) -> Metadata:
 
 
 def renamed(names: Mapping[str, str]) -> Callable[[ModelFolder], dict[str, Any]]:
-    """The configuration with names of its own under those that most models have.
+    """Return the configuration with names of its own under those that most models have.
 
     Args:
         names: The usual name by the model's own.

@@ -26,7 +26,7 @@ tensor_name = decoder.namer(
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("use_bias", False)
     folder.require("moe_layer_interval", 1)

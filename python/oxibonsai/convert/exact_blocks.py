@@ -36,7 +36,7 @@ class ExactType:
 
 
 def encode_exactly(values: Floats, kind: ExactType, where: str, type_name: str) -> Bytes:
-    """A matrix as blocks, of which each decodes to the very same values.
+    """Return a matrix as blocks, of which each decodes to the very same values.
 
     Args:
         values: [rows, cols].
@@ -94,12 +94,12 @@ def _scale_bytes(scales: npt.NDArray[np.float16]) -> Bytes:
 
 
 def _pack_signs(codes: _Codes, scales: npt.NDArray[np.float16]) -> Bytes:
-    """The scale, then a bit a weight, the lowest first."""
+    """Return the scale, then a bit a weight, the lowest first."""
     return np.hstack([_scale_bytes(scales), np.packbits(codes, axis=1, bitorder="little")])
 
 
 def _pack_two_bits(codes: _Codes, scales: npt.NDArray[np.float16]) -> Bytes:
-    """The scale, then two bits a weight."""
+    """Return the scale, then two bits a weight."""
     return np.hstack([_scale_bytes(scales), _two_bit_fields(codes)])
 
 

@@ -18,7 +18,7 @@ _ROPES = ("default", "linear", "llama3")
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     keys = {
         **decoder.dimension_keys(folder, "exaone4"),

@@ -1,4 +1,4 @@
-"""What the conversions of models with experts share: names, keys, shapes."""
+"""Names, keys and shapes that the conversions of models with experts share."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def is_matrix(tensor: str) -> bool:
 
 
 def count(folder: ModelFolder) -> int:
-    """The number of experts, by either of its names."""
+    """Return the number of experts, by either of its names."""
     local = folder.config.get("num_local_experts") is not None
     return folder.count("num_local_experts" if local else "num_experts")
 
 
 def shared_width(folder: ModelFolder) -> int:
-    """That of all shared experts together; 0: there are none."""
+    """Return the width of all shared experts together; 0 if there are none."""
     return folder.count_or_zero("n_shared_experts") * folder.count("moe_intermediate_size")
 
 

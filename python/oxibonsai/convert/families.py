@@ -122,7 +122,7 @@ class Rearranged:
 
 @dataclass(frozen=True)
 class RearrangedCodes(Rearranged):
-    """The same of a packed matrix, whose codes, scales and biases are moved together by rows."""
+    """A packed matrix whose codes, scales and biases are moved together by rows."""
 
     held: Sequence[Coded]
 

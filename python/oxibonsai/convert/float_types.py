@@ -17,7 +17,7 @@ EIGHT_BIT = {"F8_E4M3": (4, 3), "F8_E5M2": (5, 2)}  # bits of exponent and manti
 
 
 def widened(stored: StoredTensor) -> Floats:
-    """A tensor as float32; its eight-bit floats without their scales."""
+    """Return a tensor as float32; its eight-bit floats without their scales."""
     if stored.dtype == "F32":
         return stored.read("<f4").astype(np.float32, copy=False)
     if stored.dtype == "F16":
@@ -35,7 +35,7 @@ def widened(stored: StoredTensor) -> Floats:
 
 @cache
 def _eight_bit_values(exponent_bits: int, mantissa_bits: int) -> Floats:
-    """The value of each of the 256 codes (OCP 8-bit floating point, 2023).
+    """Return the value of each of the 256 codes (OCP 8-bit floating point, 2023).
 
     E5M2 has infinities as IEEE 754 has them; E4M3 has none, and one NaN a sign.
     """

@@ -19,7 +19,7 @@ _ONNX = "onnx"  # where exports for browsers have their ONNX files, beside the c
 
 
 def find_onnx(folder: Path) -> Path | None:
-    """The only ONNX file of a folder; None where it has none.
+    """Return the only ONNX file of a folder; None where it has none.
 
     Raises:
         FormatError: It has several.
@@ -57,7 +57,7 @@ class ModelFolder:
         self.config = self.json("config.json")
 
     def json(self, name: str) -> dict[str, Any]:
-        """An object that a file holds."""
+        """Return an object that a file holds."""
         try:
             value = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError as e:
@@ -69,7 +69,7 @@ class ModelFolder:
         return value
 
     def count(self, key: str) -> int:
-        """A positive count of ``config.json``."""
+        """Return a positive count of ``config.json``."""
         value = self.config.get(key)
         most = _MOST_LAYERS if key == "num_hidden_layers" else 2**31 - 1
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
@@ -79,11 +79,11 @@ class ModelFolder:
         return value
 
     def count_or_zero(self, key: str) -> int:
-        """The same; 0 where the key is missing, null or 0."""
+        """Return a count; 0 where the key is missing, null or 0."""
         return 0 if self.config.get(key) in (None, 0) else self.count(key)
 
     def real(self, key: str, default: float) -> float:
-        """A positive number of ``config.json``."""
+        """Return a positive number of ``config.json``."""
         value = self.config.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
             raise FormatError(
@@ -92,7 +92,7 @@ class ModelFolder:
         return float(value)
 
     def part(self, name: str, **defaults: Any) -> ModelFolder:
-        """The folder with an object of ``config.json`` in the place of all of it.
+        """Return the folder with an object of ``config.json`` in the place of all of it.
 
         Args:
             name: The object's.
@@ -135,7 +135,7 @@ class ModelFolder:
         return put_together(self._tensors(), quantization)
 
     def _onnx_file(self) -> Path | None:
-        """The ONNX file that was named, or the only one of a folder without safetensors."""
+        """Return the ONNX file that was named, or the only one of a folder without safetensors."""
         if self._onnx is not None or any((self.path / n).is_file() for n in (_WEIGHTS, _INDEX)):
             return self._onnx
         return find_onnx(self.path)
@@ -170,7 +170,7 @@ class ModelFolder:
         return found
 
     def _weight_map(self) -> dict[str, str]:
-        """The file of each tensor; an index must not lead out of its folder."""
+        """Return the file of each tensor; an index must not lead out of its folder."""
         index = self.json(_INDEX).get("weight_map")
         if not isinstance(index, dict) or not index:
             raise FormatError(f"{self.path / _INDEX} has no weight_map")

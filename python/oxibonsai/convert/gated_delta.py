@@ -18,7 +18,7 @@ _SECTIONS, _SECTION_NAMES = (11, 11, 10, 0), ("mrope_section", "mrope_interleave
 
 
 def is_attention(folder: ModelFolder) -> list[bool]:
-    """Of each layer, whether it attends; the others have a gated delta rule."""
+    """Return for each layer whether it attends; the others have a gated delta rule."""
     layers = folder.count("num_hidden_layers")
     kinds = folder.config.get("layer_types")
     if kinds is None:
@@ -33,7 +33,7 @@ def is_attention(folder: ModelFolder) -> list[bool]:
 
 
 def keys(folder: ModelFolder, architecture: str) -> Metadata:
-    """The keys of the rule, of the layers that have it, and of the rotary embedding."""
+    """Return the keys of the rule, of the layers that have it, and of the rotary embedding."""
     heads, width = folder.count("linear_num_value_heads"), folder.count("linear_value_head_dim")
     counts = {
         "ssm.conv_kernel": folder.count("linear_conv_kernel_dim"),
@@ -74,7 +74,7 @@ def section_keys(folder: ModelFolder, architecture: str) -> Metadata:
 
 
 def shapes(folder: ModelFolder) -> dict[str, tuple[int, ...]]:
-    """Of the parts of a layer with a gated delta rule."""
+    """Return the shapes of a layer with a gated delta rule."""
     hidden = folder.count("hidden_size")
     heads, width = folder.count("linear_num_value_heads"), folder.count("linear_value_head_dim")
     keys_width = folder.count("linear_num_key_heads") * folder.count("linear_key_head_dim")
@@ -92,7 +92,7 @@ def shapes(folder: ModelFolder) -> dict[str, tuple[int, ...]]:
 
 
 def attention_shapes(folder: ModelFolder) -> dict[str, tuple[int, ...]]:
-    """Of the parts of a layer that attends; a query's projection gives a gate besides."""
+    """Return the shapes of a layer that attends; a query's projection gives a gate besides."""
     hidden, width = folder.count("hidden_size"), decoder.head_dim(folder)
     q, kv = width * folder.count("num_attention_heads"), width * decoder.kv_heads(folder)
     return {
@@ -106,7 +106,7 @@ def attention_shapes(folder: ModelFolder) -> dict[str, tuple[int, ...]]:
 
 
 def layer_shapes(folder: ModelFolder, common: Shapes, linear: Shapes) -> Shapes:
-    """Of all tensors: ``common`` in every layer, beside those of the layer's kind."""
+    """Return the shapes of all tensors: ``common`` in every layer, and those of the layer's kind."""
     hidden, vocabulary = folder.count("hidden_size"), folder.count("vocab_size")
     found: Shapes = {"token_embd.weight": (vocabulary, hidden), "output_norm.weight": (hidden,)}
     if folder.config.get("tie_word_embeddings", False) is False:
@@ -118,7 +118,7 @@ def layer_shapes(folder: ModelFolder, common: Shapes, linear: Shapes) -> Shapes:
 
 
 def tiled(folder: ModelFolder, width: int) -> npt.NDArray[np.intp]:
-    """The order of value heads of ``width`` rows in which head h shares key head h % key heads.
+    """Return the order of value heads of ``width`` rows in which head h shares key head h % key heads.
 
     Theirs are neighbours where they share one.
     """

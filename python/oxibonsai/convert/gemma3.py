@@ -22,13 +22,13 @@ _LOCAL_THETA = 10000.0
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("use_bidirectional_attention", False, None)
     return shared_metadata(folder)
 
 
 def shared_metadata(folder: ModelFolder) -> Metadata:
-    """The same of the decoder and the encoder with these layers."""
+    """Return the keys that the decoder and the encoder with these layers share."""
     folder.require("hidden_activation", "gelu_pytorch_tanh")
     folder.require("attention_bias", False)
     keys = {

@@ -49,13 +49,13 @@ def _is_matrix(tensor: str) -> bool:
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The matrix of one stream; none for any other parameter."""
+    """Return the matrix of one stream; none for any other parameter."""
     found = _STACKED.fullmatch(parameter)
     return (Piece(f"{_STACKS[found[1]]}.weight", int(found[2])),) if found else ()
 
 
 def _with_widths(folder: ModelFolder, config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with one width of all layers for the keys that all models have."""
+    """Return the configuration with one width of all layers for the keys that all models have."""
     layers, widths = config.get("num_hidden_layers"), config.get("intermediate_size")
     listed = widths if isinstance(widths, list) else [widths] * int(layers or 0)
     if len(listed) != layers or any(type(n) is not int or n <= 0 for n in listed):
@@ -66,7 +66,7 @@ def _with_widths(folder: ModelFolder, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sparsity(folder: ModelFolder) -> list[float]:
-    """Of each layer: so many deviations above its mean lies the share of a normal distribution."""
+    """Return each layer's sparsity as deviations above the mean of a normal distribution."""
     layers, shares = (
         folder.count("num_hidden_layers"),
         folder.config.get("activation_sparsity_pattern"),
@@ -82,7 +82,7 @@ def _sparsity(folder: ModelFolder) -> list[float]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_activation", "gelu_pytorch_tanh")
     folder.require("attention_bias", False)
     folder.require("altup_correct_scale", True)

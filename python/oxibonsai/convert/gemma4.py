@@ -58,7 +58,7 @@ def _is_matrix(tensor: str) -> bool:
 
 
 def kinds(folder: ModelFolder) -> list[str]:
-    """Of each layer, whether it has a window."""
+    """Return for each layer whether it has a window."""
     found, layers = folder.config.get("layer_types"), folder.count("num_hidden_layers")
     if not isinstance(found, list) or len(found) != layers or set(found) - {_LOCAL, _FULL}:
         raise FormatError(
@@ -69,7 +69,7 @@ def kinds(folder: ModelFolder) -> list[str]:
 
 
 def _of_full_layers(folder: ModelFolder, name: str, stated: str) -> int | None:
-    """A dimension that only layers without a window have, as versions of transformers write it."""
+    """Return a dimension that only layers without a window have, as versions of transformers write it."""
     if folder.config.get(stated) is not None:
         return folder.count(stated)
     layers: Any = folder.config.get("per_layer_config") or {}
@@ -89,7 +89,7 @@ def _heads(folder: ModelFolder, kind: str) -> tuple[int, int]:
 
 
 def _widths(folder: ModelFolder) -> list[int]:
-    """Of each layer's MLP: twice as wide where keys and values are shared, if the model says so."""
+    """Return each layer's MLP width: doubled where keys and values are shared, if the model says so."""
     layers, ff = folder.count("num_hidden_layers"), folder.count("intermediate_size")
     if folder.config.get("use_double_wide_mlp") is not True:
         return [ff] * layers
@@ -98,7 +98,7 @@ def _widths(folder: ModelFolder) -> list[int]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_activation", "gelu_pytorch_tanh")
     folder.require("attention_bias", False)
     folder.require("use_bidirectional_attention", None, "vision")
@@ -164,7 +164,7 @@ def extra(folder: ModelFolder) -> dict[str, npt.NDArray[np.float32]]:
 
 
 def _tokenizer_keys(folder: ModelFolder) -> Metadata:
-    """Merges of characters, which scores cannot say; tokens around tool calls are text."""
+    """Merge of characters, which scores cannot say; tokens around tool calls are text."""
     keys = tokenizer_keys(folder)
     if keys["tokenizer.ggml.model"][0] == "no_vocab":
         return keys
@@ -251,7 +251,7 @@ GEMMA4 = Recipe(
 
 
 def plain_name(parameter: str) -> str:
-    """A parameter's name in the text model alone, from that in one that takes more than texts."""
+    """Return a parameter's name in the text model alone, from that in one that takes more than texts."""
     return "model." + parameter.removeprefix("model.").removeprefix("language_model.").removeprefix(
         "model."
     )

@@ -12,7 +12,7 @@ _FIXED = {"embed_tokens": "token_embd", "norm": "output_norm"}
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("use_bidirectional_attention", True)
     shared = gemma3.shared_metadata(folder)
     keys = {k.replace("gemma3.", f"{_NAME}.", 1): v for k, v in shared.items()}

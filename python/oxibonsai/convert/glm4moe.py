@@ -23,7 +23,7 @@ tensor_name = decoder.namer("GLM 4.5", _LAYER, _BIASED, loose=experts.SELECTION_
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     a = "glm4moe"
     rope = read_rope(folder, ("default", "linear", "yarn"), also=(PARTIAL,))

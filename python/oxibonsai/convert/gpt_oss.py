@@ -53,7 +53,7 @@ def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", True)
     folder.require("swiglu_alpha", 1.702)

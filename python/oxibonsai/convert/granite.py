@@ -20,7 +20,7 @@ _SCALES = {
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     keys = {
         **decoder.dimension_keys(folder, "granite"),

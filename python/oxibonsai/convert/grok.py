@@ -39,13 +39,13 @@ _CAP, _THETA = 30.0, 10000.0
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration, and whether the table is the output matrix too."""
+    """Return the configuration, and whether the table is the output matrix too."""
     tied = "lm_head.weight" not in folder.parameters
     return {"tie_word_embeddings": tied, "num_experts_per_tok": 2, **folder.config}
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("rope_theta", _THETA)
     folder.require("rope_type", None, "default")
     folder.require("attn_logit_softcapping", _CAP)
@@ -67,7 +67,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The matrix of one expert."""
+    """Return the matrix of one expert."""
     found = _EXPERT.fullmatch(parameter)
     if found is None:
         return ()

@@ -17,7 +17,7 @@ LAYER = {
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     return {
@@ -28,7 +28,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _theta(folder: ModelFolder) -> float:
-    """The base of the frequencies; where it is stretched by ``alpha``, for the whole context.
+    """Return the base of the frequencies; where it is stretched by ``alpha``, for the whole context.
 
     theta * alpha ** (dims / (dims - 2)) is the model's own rule at every length of a text.
     """

@@ -21,7 +21,7 @@ _LAYER = {
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     shared = folder.count("num_shared_expert") * folder.count("intermediate_size")
@@ -36,7 +36,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _alike(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration, with one number where it lists the same for each layer."""
+    """Return the configuration, with one number where it lists the same for each layer."""
     config = dict(folder.config)
     for name in ("moe_topk", "num_shared_expert", "moe_intermediate_size"):
         value = config.get(name)

@@ -26,7 +26,7 @@ _QKV = re.compile(r"model\.layers\.([0-9]{1,4})\.attention\.wqkv\.weight")
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's; "dynamic" scales nothing within the context."""
+    """Return the model's keys, then its tokenizer's; "dynamic" scales nothing within the context."""
     folder.require("hidden_act", "silu")
     folder.require("bias", False)
     kind, numbers = read_rope(folder, ("default", "linear", "dynamic"))
@@ -38,7 +38,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """A group is its queries, then its key and its value."""
+    """Return a group is its queries, then its key and its value."""
     found = _QKV.fullmatch(parameter)
     if found is None:
         return ()

@@ -23,12 +23,12 @@ _MAX_BIAS = 8
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the usual names."""
+    """Return the configuration under the usual names."""
     return {**decoder.gpt_config(folder), "num_key_value_heads": folder.config.get("n_head")}
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("activation_function", "swiglu")
     folder.require("position_embedding_type", "alibi")
     return {
@@ -39,7 +39,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _steepness(folder: ModelFolder) -> int:
-    """Of the linear biases, whose slopes are stored: the first is 2^(-steepness / heads)."""
+    """Return the steepness of the linear biases, whose first stored slope is 2^(-steepness / heads)."""
     slopes = [h for name, h in folder.parameters.items() if name.endswith(_SLOPES)]
     if not slopes:
         return _MAX_BIAS
@@ -51,7 +51,7 @@ def _steepness(folder: ModelFolder) -> int:
 
 
 def _scales(folder: ModelFolder) -> tuple[float, float]:
-    """Of the token table, and of the output matrix."""
+    """Return the scales of the token table and of the output matrix."""
     return (
         _number(folder, "mup_embeddings_scale", "embeddings_scale"),
         _number(folder, "mup_output_alpha") * _number(folder, "mup_width_scale")
@@ -61,7 +61,7 @@ def _scales(folder: ModelFolder) -> tuple[float, float]:
 
 
 def _number(folder: ModelFolder, *names: str) -> float:
-    """The first of some numbers that the configuration has."""
+    """Return the first of some numbers that the configuration has."""
     for name in names:
         value = folder.config.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6:
@@ -72,7 +72,7 @@ def _number(folder: ModelFolder, *names: str) -> float:
 
 
 def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The table and the output matrix with their scales; a tied table is both."""
+    """Return the table and the output matrix with their scales; a tied table is both."""
 
     def scaled(factor: float) -> Callable[[Floats], Floats]:
         return lambda values: values * np.float32(factor)

@@ -54,7 +54,7 @@ _EXPERT = re.compile(
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The matrix of one expert; a layer with one alone has no stack."""
+    """Return the matrix of one expert; a layer with one alone has no stack."""
     found = _EXPERT.fullmatch(parameter)
     if found is None or found[3] not in PROJECTIONS:
         return ()
@@ -89,7 +89,7 @@ def _rank(folder: ModelFolder) -> int:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("mamba_proj_bias", False)
     layers = range(folder.count("num_hidden_layers"))

@@ -20,7 +20,7 @@ def is_japanese(folder: ModelFolder) -> bool:
 
 
 def japanese_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
-    """The tokenizer's keys.
+    """Return the tokenizer's keys.
 
     Args:
         folder: With ``vocab.txt`` and ``tokenizer_config.json``.

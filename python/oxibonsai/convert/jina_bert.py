@@ -40,7 +40,7 @@ _NAMES_V3 = {"rotary_emb_base": "rope_theta"}
 
 
 def v2_metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("position_embedding_type", "alibi")
     folder.require("feed_forward_type", "original", "geglu")
     folder.require("hidden_act", "gelu")
@@ -54,7 +54,7 @@ def v2_metadata(folder: ModelFolder) -> Metadata:
 
 
 def v3_metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "gelu")
     folder.require("position_embedding_type", "rotary", None)
     theta = read_rope(folder, ("default",))[1]["rope_theta"]
@@ -73,7 +73,7 @@ def _v3_config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def _v3_name(parameter: str) -> str:
-    """That of the model's own matrix, which stands beside those of its adapters."""
+    """Return the name of the model's own matrix, which stands beside those of its adapters."""
     return parameter.replace(".parametrizations.", ".").removesuffix(".original")
 
 

@@ -24,7 +24,7 @@ def convert(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Writes a model as one GGUF file, which appears under its name when it is complete.
+    """Write a model as one GGUF file, which appears under its name when it is complete.
 
     Args:
         folder: With ``config.json``, safetensors or an ONNX file and, for texts, ``tokenizer.json``; or

@@ -42,7 +42,7 @@ _FIXED = {
 
 
 def attends(folder: ModelFolder) -> list[bool]:
-    """Of each layer, whether it attends."""
+    """Return for each layer whether it attends."""
     layers = folder.count("num_hidden_layers")
     kinds = folder.config.get("layer_types")
     if kinds is None and isinstance(indices := folder.config.get("full_attn_idxs"), list):
@@ -57,7 +57,7 @@ def attends(folder: ModelFolder) -> list[bool]:
 
 
 def _feed_forward(folder: ModelFolder) -> int:
-    """The configuration's width, two thirds of it rounded up where it says so."""
+    """Return the configuration's width, two thirds of it rounded up where it says so."""
     key = "block_ff_dim" if folder.config.get("block_ff_dim") is not None else "intermediate_size"
     width = folder.count(key)
     if folder.config.get("block_auto_adjust_ff_dim", True) is not True:
@@ -91,12 +91,12 @@ def _keys(folder: ModelFolder, a: str, ff: int) -> Metadata:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     return {**_keys(folder, "lfm2", _feed_forward(folder)), **tokenizer_keys(folder)}
 
 
 def mixed_metadata(folder: ModelFolder) -> Metadata:
-    """The same of a model with experts."""
+    """Return the keys of a model with experts."""
     folder.require("norm_topk_prob", True)
     folder.require("routed_scaling_factor", 1.0)
     folder.require("use_expert_bias", True)
@@ -115,7 +115,7 @@ def _dense_layers(folder: ModelFolder) -> int:
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The matrix of one expert."""
+    """Return the matrix of one expert."""
     found = _EXPERT.fullmatch(parameter)
     if found is None:
         return ()

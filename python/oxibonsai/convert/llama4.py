@@ -47,7 +47,7 @@ def _steps(folder: ModelFolder) -> int:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     folder.require("attn_temperature_tuning", True, 4)

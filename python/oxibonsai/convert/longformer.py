@@ -20,7 +20,7 @@ _LAYER = {
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "gelu")
     folder.require("position_embedding_type", "absolute", None)
     pooling = pooling_keys(folder, _NAME)
@@ -35,7 +35,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _windows(folder: ModelFolder) -> list[int]:
-    """Of each layer, on both sides together."""
+    """Return each layer's window, both sides together."""
     layers = folder.count("num_hidden_layers")
     where = folder.path / "config.json"
     stated: Any = folder.config.get("attention_window", 512)
@@ -60,7 +60,7 @@ def _global_tokens(folder: ModelFolder) -> int:
 
 
 def _left_out(folder: ModelFolder, parameter: str) -> bool:
-    """The pooler, and projections of global tokens where there are none."""
+    """Return the pooler, and projections of global tokens where there are none."""
     unused = "_global." in parameter and _global_tokens(folder) == 0
     return unused or bert.no_pooler_at_all(folder, parameter)
 

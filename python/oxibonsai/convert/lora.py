@@ -58,7 +58,7 @@ class _Part:
 def convert_lora(
     folder: str | os.PathLike[str], out: str | os.PathLike[str], base: ModelConfig
 ) -> None:
-    """Writes an adapter as one GGUF file, which appears under its name when it is complete.
+    """Write an adapter as one GGUF file, which appears under its name when it is complete.
 
     Matrices stay as they are stored. Where a pattern gives a module a scale of its own, which GGUF has
     no place for, its B is multiplied with the ratio and stored as f32.
@@ -150,12 +150,12 @@ def _check_rank(part: _Part, config: PeftConfig) -> None:
 
 
 def _ratio(part: _Part, config: PeftConfig) -> float:
-    """What a part is multiplied with, since the file has one alpha for all modules."""
+    """Return the factor of a part, since the file has one alpha for all modules."""
     return config.full_alpha(part.module) / config.full_alpha() if part.letter == "B" else 1.0
 
 
 class _Names(Protocol):
-    """What the model's tensors are called, and how their rows and columns lie."""
+    """The names of the model's tensors, and the order of their rows and columns."""
 
     architecture: str
 
@@ -247,7 +247,7 @@ class _RecipeNames:
 
 
 class _Sizes:
-    """What recipes ask of a folder about the order of rows, answered by the model."""
+    """A model's answers to what recipes ask of a folder about the order of rows."""
 
     def __init__(self, sizes: dict[str, int], where: str) -> None:
         self.config, self._where = sizes, where

@@ -80,7 +80,7 @@ def ssm_parameter_values(
 
 
 def conv_shape(tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A depthwise convolution has an axis of one."""
+    """Return a depthwise convolution has an axis of one."""
     depthwise = "ssm_conv1d" in tensor or "shortconv.conv" in tensor
     return (shape[0], shape[2]) if depthwise and len(shape) == 3 else shape
 
@@ -92,7 +92,7 @@ def conv_parameter_shape(tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]
 
 
 def by_head_shape(tensor: str, shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
-    """Of Mamba 2: numbers of a head are columns; the norm has a row for each group."""
+    """Return the shapes of Mamba 2: numbers of a head are columns; the norm has a row for each group."""
     if tensor.endswith((".ssm_a", ".ssm_d")):
         return (*shape, 1)
     if tensor.endswith("ssm_norm.weight") and len(shape) == 1 and shape[0] % groups == 0:

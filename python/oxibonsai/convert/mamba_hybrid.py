@@ -165,7 +165,7 @@ _ENDLESS = 2**20
 
 
 def granite_attends(folder: ModelFolder) -> list[bool]:
-    """Of each layer, whether it attends; the others have a Mamba 2."""
+    """Return for each layer whether it attends; the others have a Mamba 2."""
     layers = folder.count("num_hidden_layers")
     kinds: Any = folder.config.get("layer_types") or folder.config.get("layers_block_type")
     known = {"attention", "full_attention", "mamba", "linear_attention"}
@@ -182,7 +182,7 @@ def _mixes(folder: ModelFolder) -> bool:
 
 
 def _width(folder: ModelFolder) -> str:
-    """What the configuration calls the width of an expert, or of the feed-forward part of all tokens."""
+    """Return the configuration's name for the width of an expert, or of the shared feed-forward part."""
     return "intermediate_size" if _mixes(folder) else "shared_intermediate_size"
 
 
@@ -195,7 +195,7 @@ def _expert_keys(folder: ModelFolder) -> Metadata:
 
 
 def granite_metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("position_embedding_type", None, "nope", "rope")
     rotated = folder.config.get("position_embedding_type") == "rope"
     heads = [decoder.kv_heads(folder) if a else 0 for a in granite_attends(folder)]
@@ -218,7 +218,7 @@ def granite_metadata(folder: ModelFolder) -> Metadata:
 
 
 def _granite_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The rows of a gate lie above those of the other half; all experts are one parameter."""
+    """Return the rows of a gate lie above those of the other half; all experts are one parameter."""
     found = _HALVES.fullmatch(parameter)
     if found is None:
         return ()
@@ -273,7 +273,7 @@ GRANITE_HYBRID = Recipe(
 
 
 def falcon_metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("projectors_bias", False)
     folder.require("mlp_bias", False)
     if folder.config.get("mamba_rms_norm") is True:

@@ -14,7 +14,7 @@ from oxibonsai.errors import FormatError
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     depth = _factor(folder, "scale_depth") / math.sqrt(folder.count("num_hidden_layers"))

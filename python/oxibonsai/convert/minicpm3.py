@@ -22,7 +22,7 @@ _A = "minicpm3"
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's; the factors that files leave out are the 4B model's."""
+    """Return the model's keys, then its tokenizer's; factors that files leave out are the 4B model's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     rope, value = folder.count("qk_rope_head_dim"), _value_dim(folder)

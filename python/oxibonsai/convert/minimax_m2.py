@@ -20,7 +20,7 @@ tensor_name = decoder.namer(
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("scoring_func", None, "sigmoid")
     rope = read_rope(folder, ("default",), also=(PARTIAL,))

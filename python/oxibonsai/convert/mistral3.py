@@ -16,7 +16,7 @@ _ALSO = (*YARN_NUMBERS, _GROWTH, *_SCALES, "max_position_embeddings")
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("sliding_window", None)
     rope = folder.config.get("rope_parameters")
@@ -35,7 +35,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def _number(folder: ModelFolder, name: str) -> float:
-    """A number above zero of ``rope_parameters``."""
+    """Return a number above zero of ``rope_parameters``."""
     value = folder.config["rope_parameters"].get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e3:
         raise FormatError(f"{folder.path / 'config.json'}: {name} is {value!r}, not above zero")

@@ -14,7 +14,7 @@ _LAYER = {**experts.LAYER, "block_sparse_moe.gate": "ffn_gate_inp"}
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     return _LLAMA.metadata(folder) | experts.expert_keys(folder, "llama", ff=None)
 
 

@@ -33,7 +33,7 @@ _GLOBAL_THETA, _LOCAL_THETA, _PERIOD = 160000.0, 10000.0, 3
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_activation", "gelu", "silu")
     for key in ("norm_bias", "attention_bias", "mlp_bias"):
         folder.require(key, False)
@@ -89,7 +89,7 @@ def _period(folder: ModelFolder) -> int:
 
 
 def _left_out(folder: ModelFolder, parameter: str) -> bool:
-    """The head of a masked language model."""
+    """Return the head of a masked language model."""
     return parameter.startswith("head.") and not encoder.classifies(folder)
 
 

@@ -22,7 +22,7 @@ _FIXED = {"transformer.wte": "token_embd", "transformer.norm_f": "output_norm", 
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the names that most models have, attention's own among them."""
+    """Return the configuration under the names that most models have, attention's own among them."""
     found, attention = folder.config, folder.config.get("attn_config")
     if not isinstance(attention, dict):
         raise FormatError(f"{folder.path / 'config.json'}: attn_config is no object")
@@ -42,7 +42,7 @@ def config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("attn_attn_type", "multihead_attention")
     folder.require("attn_alibi", True)
     folder.require("attn_qk_ln", False)

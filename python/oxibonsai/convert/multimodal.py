@@ -43,7 +43,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def text_name(parameter: str) -> str:
-    """A parameter of the part for texts as a model of texts alone calls it."""
+    """Return a parameter of the part for texts as a model of texts alone calls it."""
     found = _TEXT.match(parameter)
     if found is None:
         return parameter
@@ -61,7 +61,7 @@ def of_tower(folder: ModelFolder, parameter: str) -> bool:
 
 
 def text_config(folder: ModelFolder) -> dict[str, Any]:
-    """That of the part for texts, over what stands beside it; whether the head is tied, as outside."""
+    """Return the text part's configuration; the outer one says whether the head is tied."""
     text = folder.config.get("text_config")
     inner = text if isinstance(text, dict) else {}
     kind = str(inner.get("model_type", INNER.get(str(folder.config.get("model_type")), "")))
@@ -92,7 +92,7 @@ def seeing(recipe: Converter) -> Converter:
 
 
 def inner_recipe(folder: ModelFolder, recipes: Mapping[str, Converter]) -> Converter | None:
-    """That of a model which joins a tower to any language model; None: it is another model.
+    """Return the recipe of a model that joins a tower to any language model; None for other models.
 
     Raises:
         UnsupportedError: Its language model is none that is known.

@@ -51,7 +51,7 @@ class Mxfp4Parameter:
 
 
 def mxfp4_parameter(codes: StoredTensor, scales: StoredTensor) -> Mxfp4Parameter:
-    """What ``NAME_blocks`` and ``NAME_scales`` hold together.
+    """Return the parameter that ``NAME_blocks`` and ``NAME_scales`` hold together.
 
     Raises:
         FormatError: Their types or shapes do not fit.

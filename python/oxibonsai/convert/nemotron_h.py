@@ -76,7 +76,7 @@ tensor_name = decoder.ExactNamer(
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The matrix of one expert; none for any other parameter."""
+    """Return the matrix of one expert; none for any other parameter."""
     found = _EXPERT.fullmatch(_plain(parameter))
     if found is None:
         return ()
@@ -84,7 +84,7 @@ def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 def kinds(folder: ModelFolder) -> list[str]:
-    """Of each layer: ``linear_attention`` (Mamba 2), ``full_attention``, ``mlp`` or ``moe``."""
+    """Return each layer's kind: ``linear_attention`` (Mamba 2), ``full_attention``, ``mlp`` or ``moe``."""
     config = folder.config
     found = config.get("hybrid_override_pattern") or config.get("layers_block_type")
     if not isinstance(found, str | list) or not found:
@@ -99,7 +99,7 @@ def kinds(folder: ModelFolder) -> list[str]:
 
 
 def metadata(folder: ModelFolder, a: str = "nemotron_h") -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("mamba_hidden_act", "silu")
     folder.require("mlp_hidden_act", "relu2")
     for bias in ("attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"):
@@ -204,7 +204,7 @@ def _shared_width(folder: ModelFolder) -> int:
 
 
 def _metadata_moe(folder: ModelFolder) -> Metadata:
-    """The same, and the experts'."""
+    """Return the model's keys and the experts'."""
     a = "nemotron_h_moe"
     folder.require("n_shared_experts", 1)
     keys = metadata(folder, a) | experts.expert_keys(folder, a, "n_routed_experts")

@@ -46,7 +46,7 @@ _TRAINED = 2048
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the usual names; positions as far as the model was trained."""
+    """Return the configuration under the usual names; positions as far as the model was trained."""
     found = encoder.renamed(_NAMES)(folder)
     if (
         "n_positions" in folder.config
@@ -60,7 +60,7 @@ def config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     experts = _has_experts(folder)
     folder.require("hidden_act", *(("gelu",) if experts else ("swiglu", "silu")))
     for key in ("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"):
@@ -119,7 +119,7 @@ def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 def _left_out(folder: ModelFolder, parameter: str) -> bool:
-    """The experts' shared bias, which llama.cpp's files do not have either."""
+    """Return the experts' shared bias, which llama.cpp's files do not have either."""
     del folder
     return parameter.endswith("mlp.experts.bias")
 

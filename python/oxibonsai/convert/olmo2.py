@@ -18,7 +18,7 @@ LAYER = {
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     kinds = ("default", "linear", "yarn")

@@ -34,7 +34,7 @@ class InlineTensor(StoredTensor):
     source: TensorProto
 
     def read(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """The bytes as numbers of a numpy type of the same size, in the tensor's shape."""
+        """Return the bytes as numbers of a numpy type of the same size, in the tensor's shape."""
         return np.frombuffer(_inline_bytes(self.source), dtype).reshape(self.shape)
 
 
@@ -64,13 +64,11 @@ class OnnxFile:
 
     @property
     def tensor_names(self) -> Iterable[str]:
-        """Of all tensors that the file holds."""
+        """Return the names of all tensors in the file."""
         return self._tensors.keys()
 
     def origin(self, name: str) -> tuple[str, bool] | None:
-        """The tensor behind a value that is at most reshaped or transposed, and whether it is
-        transposed; None where it is computed.
-        """
+        """Return the tensor behind a value, and whether it is transposed; None where it is computed."""
         transposed = False
         for _ in range(_DEEPEST):
             if name in self._tensors:
@@ -85,7 +83,7 @@ class OnnxFile:
         return None
 
     def tensor(self, name: str) -> StoredTensor:
-        """A tensor, its size checked against the bytes that there are.
+        """Return a tensor, its size checked against the bytes that there are.
 
         Raises:
             FormatError: It is damaged, or its external data is not where it says, or elsewhere than
@@ -115,7 +113,7 @@ class OnnxFile:
         return InlineTensor(self.path, name, dtype, shape, 0, nbytes, stored)
 
     def _external(self, stored: TensorProto, nbytes: int) -> tuple[Path, int]:
-        """The file that holds a tensor's bytes, and where they begin."""
+        """Return the file that holds a tensor's bytes, and where they begin."""
         where = f"{self.path}: the external data of {stored.name}"
         facts = {entry.key: entry.value for entry in stored.external_data}
         place = self._inside(facts.get("location", ""), where)
@@ -133,7 +131,7 @@ class OnnxFile:
         return place, offset
 
     def _inside(self, location: str, where: str) -> Path:
-        """The named file, which must lie in the folder of the ONNX file."""
+        """Return the named file, which must lie in the folder of the ONNX file."""
         folder = self.path.parent
         parts = PurePosixPath(location).parts
         plain = parts and not set(location) & {"\\", ":", "\0"} and ".." not in parts
@@ -176,7 +174,7 @@ def _parse(path: Path) -> ModelProto:
 
 
 def _graphs(graph: GraphProto, path: Path, depth: int = 0) -> Iterator[GraphProto]:
-    """A graph and those within its nodes: merged exports have one graph for each branch."""
+    """Yield a graph and those within its nodes: merged exports have one graph for each branch."""
     if depth > _DEEPEST:
         raise FormatError(f"{path} has graphs nested more than {_DEEPEST} deep")
     yield graph
@@ -188,7 +186,7 @@ def _graphs(graph: GraphProto, path: Path, depth: int = 0) -> Iterator[GraphProt
 
 
 def _texts(graph: GraphProto) -> Iterator[Any]:
-    """What should be text; protobuf gives bytes for what is none."""
+    """Yield values that should be text; protobuf gives bytes for those that are not."""
     for node in graph.node:
         yield from (node.name, node.op_type, *node.input, *node.output)
     for tensor in graph.initializer:

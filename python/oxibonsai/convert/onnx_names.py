@@ -24,7 +24,7 @@ _LAST_NORM = re.compile(
 
 
 def product_parameter(*names: str) -> str | None:
-    """The weight of a product, by the first of its names that says one: of the node, of the tensor.
+    """Return the weight of a product by the first telling name: the node's, then the tensor's.
 
     A part of a layer may be none of Qwen3's, such as a fused ``qkv_proj``; the recipe refuses it.
     """
@@ -39,12 +39,12 @@ def product_parameter(*names: str) -> str | None:
 
 
 def table_parameter(*names: str) -> str | None:
-    """The token table, where a name says so."""
+    """Return the token table, where a name says so."""
     return "model.embed_tokens.weight" if any(_TABLE.fullmatch(n) for n in names) else None
 
 
 def norm_parameter(tensor: str, layers: int) -> str | None:
-    """The norm's weight that a tensor is; onnxruntime-genai numbers the last norm as one layer more."""
+    """Return the norm's weight that a tensor is; onnxruntime-genai counts the last norm as a layer."""
     if found := _NORM.fullmatch(tensor):
         return f"model.layers.{int(found[1])}.{found[2]}_layernorm.weight"
     if found := _HEAD_NORM.fullmatch(tensor):

@@ -28,7 +28,7 @@ class TransposedParameter:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the matrix: [out, in]."""
+        """Return the matrix's shape, [out, in]."""
         return self.stored.shape[::-1]
 
     @property
@@ -37,12 +37,12 @@ class TransposedParameter:
         return PLAIN[self.stored.dtype]
 
     def values(self) -> Floats:
-        """The tensor, widened and turned."""
+        """Return the tensor, widened and turned."""
         return np.ascontiguousarray(widened(self.stored).T)
 
 
 def onnx_parameters(path: Path, layers: int, *, tied: bool) -> dict[str, Parameter]:
-    """The parameters by Hugging Face's names, in the order of names.
+    """Return the parameters by Hugging Face's names, in the order of names.
 
     Args:
         path: The ONNX file.
@@ -137,7 +137,7 @@ class _Reader:
         self._add(parameter, name, held)
 
     def _product_parameter(self, node: NodeProto) -> tuple[str, str | None]:
-        """The tensor behind a product's second factor, and the parameter that it is."""
+        """Return the tensor behind a product's second factor, and the parameter that it is."""
         value = node.input[1] if len(node.input) > 1 else ""
         origin = self._file.origin(value)
         parameter = product_parameter(node.name, *([origin[0]] if origin else []))
@@ -156,7 +156,7 @@ class _Reader:
         return head and self._tied and self._source.get("model.embed_tokens.weight") == tensor
 
     def _input(self, node: NodeProto, index: int) -> StoredTensor | None:
-        """An input that may be left out."""
+        """Return an input that may be left out."""
         if not _given(node, index):
             return None
         origin = self._file.origin(node.input[index])

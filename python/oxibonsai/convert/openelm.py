@@ -34,13 +34,13 @@ _NAMES = {
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the usual names."""
+    """Return the configuration under the usual names."""
     found = folder.config
     return {**found, **{usual: found.get(own) for own, usual in _NAMES.items()}}
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("activation_fn_name", "swish")
     folder.require("normalization_layer_name", "rms_norm")
     folder.require("normalize_qk_projections", True)
@@ -79,7 +79,7 @@ def _counts(folder: ModelFolder, key: str) -> list[int]:
 
 
 def _widths(folder: ModelFolder) -> list[int]:
-    """Of the MLPs: multiples of the divisor next to their shares of the model's width."""
+    """Return the MLPs' widths: multiples of the divisor next to their shares of the model's width."""
     shares: Any = folder.config.get("ffn_multipliers")
     layers, step = folder.count("num_hidden_layers"), folder.count("ffn_dim_divisor")
     numbers = isinstance(shares, list) and all(

@@ -14,7 +14,7 @@ _NORMS = ("attn_norm", "ffn_norm")
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration with the epsilon under the name of what it belongs to."""
+    """Return the configuration with the epsilon under the name of what it belongs to."""
     found = folder.config
     context = found.get("max_sequence_length", found.get("max_position_embeddings"))
     return {
@@ -26,7 +26,7 @@ def config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     return {
         **decoder.dimension_keys(folder, "orion", "layer_norm_eps"),

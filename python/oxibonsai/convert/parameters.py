@@ -49,7 +49,7 @@ class FloatParameter:
         return PLAIN[self.stored.dtype]
 
     def values(self) -> Floats:
-        """The tensor, widened."""
+        """Return the tensor, widened."""
         return widened(self.stored)
 
 
@@ -94,7 +94,7 @@ _ACTIVATION_SCALES = ("input_scale", "activation_scale")
 def put_together(
     tensors: dict[str, StoredTensor], quantization: dict[str, Any]
 ) -> dict[str, Parameter]:
-    """The parameters of a checkpoint's tensors, in the order of names.
+    """Return the parameters of a checkpoint's tensors, in the order of names.
 
     Args:
         tensors: By name.

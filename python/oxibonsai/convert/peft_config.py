@@ -56,7 +56,7 @@ _LARGEST = 1e6
 
 @dataclass(frozen=True)
 class PeftConfig:
-    """What the products of an adapter are multiplied with.
+    """Scales of an adapter's products.
 
     Attributes:
         path: Of the file.
@@ -77,7 +77,7 @@ class PeftConfig:
         return next((r for name, r in self.ranks.items() if _names(name, module)), self.rank)
 
     def full_alpha(self, module: str | None = None) -> float:
-        """What a module's product is multiplied with, times its rank; None: one without a pattern."""
+        """Return the factor of a module's product times its rank; None if there is no pattern."""
         rank, alpha = self.rank, self.alpha
         if module is not None:
             rank = self.rank_of(module)
@@ -87,7 +87,7 @@ class PeftConfig:
 
 
 def read_peft_config(folder: Path) -> PeftConfig:
-    """Reads the file and refuses what is no plain LoRA.
+    """Read the file and refuse what is no plain LoRA.
 
     Raises:
         FormatError: The file is missing or damaged.

@@ -27,7 +27,7 @@ _LONG = {"short": "rope_factors_short.weight", "long": "rope_factors_long.weight
 
 
 def metadata(folder: ModelFolder, architecture: str = "phi3") -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     a = architecture
     width = decoder.head_dim(folder)
@@ -47,7 +47,7 @@ def metadata(folder: ModelFolder, architecture: str = "phi3") -> Metadata:
 
 
 def rope_keys(folder: ModelFolder, architecture: str) -> Metadata:
-    """What GGUF says of LongRoPE beside the tables of factors."""
+    """Return GGUF's keys of LongRoPE beside the tables of factors."""
     prefix = f"{architecture}.rope"
     keys: Metadata = {f"{prefix}.freq_base": (_theta(folder), "f32")}
     if factors(folder):
@@ -57,7 +57,7 @@ def rope_keys(folder: ModelFolder, architecture: str) -> Metadata:
 
 
 def _magnitude(folder: ModelFolder) -> float:
-    """Of LongRoPE's cos and sin: stated for each set of factors, or what the extension makes it."""
+    """Return the magnitude of LongRoPE's cos and sin, stated or from the extension."""
     times = folder.count("max_position_embeddings") / _original(folder)
     stated = _rope(folder).get("long_mscale" if times > 1.0 else "short_mscale")
     if stated is None:

@@ -16,7 +16,7 @@ _JITTER = 0.01
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("router_jitter_noise", _JITTER)
     keys = phi3.metadata(folder, "phimoe") | experts.expert_keys(folder, "phimoe", ff=None)
     if keys["phimoe.expert_used_count"][0] != 2:

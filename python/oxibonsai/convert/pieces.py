@@ -25,7 +25,7 @@ _EXPERT = re.compile(
 
 @dataclass(frozen=True)
 class Piece:
-    """What a parameter gives to a tensor of the file.
+    """A parameter's share of a tensor in the file.
 
     Attributes:
         tensor: GGUF's name.
@@ -40,7 +40,7 @@ class Piece:
 
 
 def expert_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The piece that the matrix of one expert is; none for any other parameter."""
+    """Return the piece that the matrix of one expert is; none for any other parameter."""
     found = _EXPERT.fullmatch(parameter)
     name = found and {**PROJECTIONS, **_NUMBERED}.get(found[3])
     if found is None or name is None:
@@ -57,7 +57,7 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the values that are taken."""
+        """Return the shape of the selected values."""
         whole = np.broadcast_to(np.float32(0), self.held.shape)
         try:
             return self.part(whole).shape
@@ -74,13 +74,13 @@ class Part:
         return self.held.exact_type if self.held.exact_type in kept else "f32"
 
     def blocks(self) -> npt.NDArray[np.uint8] | None:
-        """Those of MXFP4, of the rows that are taken; None where it is of another type."""
+        """Return the MXFP4 blocks of the selected rows; None for other types."""
         if not isinstance(self.held, Mxfp4Parameter):
             return None
         return np.ascontiguousarray(self.part(self.held.blocks()))  # type: ignore[arg-type]
 
     def values(self) -> Floats:
-        """Those that are taken."""
+        """Return the selected values."""
         return np.ascontiguousarray(self.part(self.held.values()))
 
 
@@ -97,7 +97,7 @@ class Stack:
 
     @property
     def exact_type(self) -> str:
-        """That of all of them, if they share one of floats."""
+        """Return the float type that all parts share, if they share one."""
         kinds = {h.exact_type for h in self.held}
         return kinds.pop() if len(kinds) == 1 and kinds <= {"f16", "bf16"} else "f32"
 
@@ -107,7 +107,7 @@ class Stack:
 
 
 def put_pieces_together(where: str, pieces: Sequence[tuple[Piece, Parameter]]) -> Parameter:
-    """The parameter that a tensor's pieces make.
+    """Return the parameter that a tensor's pieces make.
 
     Args:
         where: Names the tensor in errors.

@@ -27,7 +27,7 @@ _POSITIONS = 4096  # which no configuration says
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration with what it lacks; its number of key-value heads is that of queries."""
+    """Return the configuration with what it lacks; its number of key-value heads is that of queries."""
     found = folder.config
     heads, shared = folder.count("num_attention_heads"), folder.count("n_shared_head")
     if heads % shared != 0:
@@ -43,7 +43,7 @@ def config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     return {**decoder.dimension_keys(folder, "plamo"), **tokenizer_keys(folder)}
 
 

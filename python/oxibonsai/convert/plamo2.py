@@ -60,7 +60,7 @@ def _offset(tensor: str) -> float:
 
 
 def _attends(folder: ModelFolder) -> list[bool]:
-    """Of each layer, whether it attends."""
+    """Return for each layer whether it attends."""
     layers, step = folder.count("num_hidden_layers"), folder.count("mamba_step")
     if step < 2:
         raise FormatError(f"{folder.path / 'config.json'}: mamba_step is {step}, not 2 or more")
@@ -83,7 +83,7 @@ def _sizes(folder: ModelFolder) -> dict[str, int]:
 
 
 def _window_keys(folder: ModelFolder) -> Metadata:
-    """The window of all layers that attend, but for those named; the query itself counts."""
+    """Return the window of all layers that attend, but for those named; the query itself counts."""
     full = folder.config.get("full_attention_idx")
     layers = folder.count("num_hidden_layers")
     if full is not None and not (isinstance(full, list) and all(i in range(layers) for i in full)):
@@ -97,13 +97,13 @@ def _window_keys(folder: ModelFolder) -> Metadata:
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration with what it may lack."""
+    """Return the configuration with what it may lack."""
     theta = folder.config.get("rope_theta")
     return {**folder.config, "rope_theta": 10000.0 if theta is None else theta}
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("mamba_enabled", True)
     folder.require("rms_norm_eps", 1e-6)  # that of queries and keys, which nothing states
     folder.require("linear_type", "normal", None)

@@ -19,7 +19,7 @@ _UNUSED_SCORE = -1000.0  # of ids without a text
 
 
 def plamo_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
-    """The tokenizer's keys.
+    """Return the tokenizer's keys.
 
     Args:
         folder: Has ``tokenizer.jsonl``: a line begins with a token's text, its score and its kind.

@@ -1,4 +1,4 @@
-"""What a converted file will hold: every tensor with its type, checked against the configuration."""
+"""Plan a converted file: every tensor with its type, checked against the configuration."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Planned:
 
     @property
     def nbytes(self) -> int:
-        """Of the tensor in the file."""
+        """Return the tensor's size in the file in bytes."""
         return self.type.size(int(np.prod(self.shape)))
 
 
@@ -151,7 +151,7 @@ def _checked_type(where: str, shape: tuple[int, ...], most_dims: int, type_name:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a tensor of the file is made of: one parameter, or several put together."""
+    """The source of a tensor in the file: one parameter, or several put together."""
 
     name: str
     held: Parameter
@@ -233,7 +233,7 @@ def _planned(
 
 
 def _group_order(columns: npt.NDArray[np.intp], group: int, where: str) -> npt.NDArray[np.intp]:
-    """The order of groups of columns that an order of columns moves as wholes."""
+    """Return the order of groups of columns that an order of columns moves as wholes."""
     found = columns.reshape(-1, group)
     if (found[:, :1] % group != 0).any() or (found - found[:, :1] != np.arange(group)).any():
         raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""What follows hidden states in a folder of sentence-transformers, or of a classifier."""
+"""Convert what follows hidden states: sentence-transformers' modules, or a classifier's head."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pooling_keys(folder: ModelFolder, architecture: str, *, projects: bool = Fal
 
 
 def classifier_pooling_keys(folder: ModelFolder, architecture: str) -> Metadata:
-    """What the head of a classifier reads, where the configuration says it."""
+    """Return the keys of the pooling of a classifier's head, where the configuration has it."""
     if folder.config.get("classifier_pooling") is None:
         return {}
     folder.require("classifier_pooling", "cls", "mean")

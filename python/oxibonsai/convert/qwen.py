@@ -25,7 +25,7 @@ _RANKS = "qwen.tiktoken"
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the usual names."""
+    """Return the configuration under the usual names."""
     found = folder.config
     return {
         **found,
@@ -36,7 +36,7 @@ def config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's; the feed-forward length counts gate and up together."""
+    """Return the model's keys, then its tokenizer's; the feed-forward length counts gate and up."""
     folder.require("no_bias", True)
     folder.require("rotary_pct", 1.0)
     folder.require("scale_attn_weights", True)

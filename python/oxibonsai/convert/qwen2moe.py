@@ -19,7 +19,7 @@ _BIASED = ("attn_q", "attn_k", "attn_v")
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("use_sliding_window", False)
     folder.require("norm_topk_prob", False)

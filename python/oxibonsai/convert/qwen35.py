@@ -66,7 +66,7 @@ def drafting_keys(folder: ModelFolder) -> Metadata:
 
 
 def _drafting_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """What is of that layer, by the layer's number in the file."""
+    """Return the parts of the drafting layer, by the layer's number in the file."""
     if not parameter.startswith(_DRAFTING) or not drafts(folder):
         return ()
     name, kind = parameter.removeprefix("model.").removesuffix(".weight"), ".weight"
@@ -82,7 +82,7 @@ def _drafting_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     return {
@@ -100,7 +100,7 @@ def namer(family: str, layer_names: Mapping[str, str]) -> decoder.Namer:
 
 
 def is_matrix(tensor: str) -> bool:
-    """The taps of a convolution are no weights of a linear layer."""
+    """Return the taps of a convolution are no weights of a linear layer."""
     return decoder.is_matrix(tensor) and "ssm_conv1d" not in tensor
 
 
@@ -121,7 +121,7 @@ def row_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
 
 
 def column_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
-    """The output matrix reads value heads."""
+    """Return the output matrix reads value heads."""
     if _part(tensor) != "ssm_out":
         return None
     return gated_delta.tiled(folder, folder.count("linear_value_head_dim"))

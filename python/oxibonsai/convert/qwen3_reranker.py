@@ -65,7 +65,7 @@ def _answer_ids(folder: ModelFolder) -> list[int]:
 
 
 def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The rows of the answers, of the output matrix or of the table that stands for it."""
+    """Return the rows of the answers, of the output matrix or of the table that stands for it."""
     tied = folder.config.get("tie_word_embeddings") is True
     if parameter != ("model.embed_tokens.weight" if tied else "lm_head.weight"):
         return ()

@@ -13,7 +13,7 @@ _LAYER = {**experts.LAYER, **decoder.HEAD_NORMS, **experts.ROUTER}
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("attention_bias", False)
     folder.require("use_sliding_window", False)

@@ -64,7 +64,7 @@ def _metadata(folder: ModelFolder, architecture: str) -> Metadata:
 
 
 def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """An expert's matrix, or those of all: the gate's rows above the other half's."""
+    """Return an expert's matrix, or those of all: the gate's rows above the other half's."""
     found = _STACKED.fullmatch(parameter)
     if found is None:
         return expert_pieces(folder, parameter)

@@ -21,7 +21,7 @@ _SECTIONS = ("mrope_section", "mrope_interleaved")
 
 
 def _metadata(folder: ModelFolder, architecture: str) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "silu")
     folder.require("use_sliding_window", False)
     rope: Any = folder.config.get("rope_parameters") or folder.config.get("rope_scaling")

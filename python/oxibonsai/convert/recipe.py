@@ -1,4 +1,4 @@
-"""What one architecture's conversion consists of."""
+"""The parts of one architecture's conversion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _nothing(folder: ModelFolder) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Converter:
-    """What makes a GGUF file of a folder of one architecture.
+    """The protocol of converters from a folder of one architecture to a GGUF file.
 
     Attributes:
         architecture: GGUF's name.

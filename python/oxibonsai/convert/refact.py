@@ -27,7 +27,7 @@ _MULTIPLE = 256  # of the width of the MLP
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the usual names."""
+    """Return the configuration under the usual names."""
     found, hidden = folder.config, folder.count("n_embd")
     width = int(2 * 4 * hidden / 3)
     return {
@@ -43,7 +43,7 @@ def config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     return {**decoder.dimension_keys(folder, "refact"), **tokenizer_keys(folder)}
 
 

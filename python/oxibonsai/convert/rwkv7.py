@@ -64,7 +64,7 @@ _FIRST_RATES = re.compile(r"blk\.0\.time_mix_a([012])\.weight")
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """A share of the token before, and the first layer's matrices of rates.
+    """Return a share of the token before, and the first layer's matrices of rates.
 
     The first layer mixes no values, but llama.cpp wants its matrices, and takes those of the rates.
     """
@@ -80,7 +80,7 @@ def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 def left_out(folder: ModelFolder, parameter: str) -> bool:
-    """What the first layer has for values, which nobody reads."""
+    """Return whether a parameter is one of the first layer's values, which nobody reads."""
     return parameter.startswith("model.layers.0.attn.v_lora.")
 
 
@@ -95,7 +95,7 @@ def shape(folder: ModelFolder, tensor: str, held: tuple[int, ...]) -> tuple[int,
 
 
 def parameter_shape(folder: ModelFolder, tensor: str, held: tuple[int, ...]) -> tuple[int, ...]:
-    """The vector that weighs a token's own value has an axis of heads."""
+    """Return the vector that weighs a token's own value has an axis of heads."""
     size = _head_dim(folder)
     return (held[0] // size, size) if tensor.endswith("_r_k.weight") else held
 
@@ -120,7 +120,7 @@ def _ff(folder: ModelFolder) -> int:
 
 
 def _rank(folder: ModelFolder, letter: str) -> int:
-    """That of a pair of small matrices; where no configuration says it, the first matrix does."""
+    """Return the rank of a pair of small matrices, from the first matrix if no configuration says it."""
     if folder.config.get(_RANKS[letter]) is not None:
         return folder.count(_RANKS[letter])
     layer = 1 if letter == "v" else 0  # the first layer mixes no values
@@ -132,7 +132,7 @@ def _rank(folder: ModelFolder, letter: str) -> int:
 
 
 def metadata(folder: ModelFolder) -> Metadata:
-    """The model's keys, then its tokenizer's."""
+    """Return the model's keys, then its tokenizer's."""
     folder.require("hidden_act", "sqrelu")
     folder.require("norm_first", True)
     folder.require("norm_bias", True)

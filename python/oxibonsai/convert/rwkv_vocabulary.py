@@ -32,7 +32,7 @@ _TEMPLATE = """\
 
 
 def rwkv_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
-    """The tokenizer's keys.
+    """Return the tokenizer's keys.
 
     Args:
         folder: Has ``rwkv_vocab_v20230424.txt``: a line is an id from 1 on, a literal of a text or of
@@ -68,7 +68,7 @@ def rwkv_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
 
 
 def _token(line: str, number: int) -> bytes | None:
-    """The bytes of a line's token; None where the line is damaged."""
+    """Return the bytes of a line's token; None where the line is damaged."""
     index, _, rest = line.partition(" ")
     literal, _, length = rest.rpartition(" ")
     try:

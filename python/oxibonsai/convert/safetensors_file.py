@@ -33,7 +33,7 @@ class StoredTensor:
     last: int
 
     def read(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """The bytes as numbers of a numpy type of the same size, in the tensor's shape."""
+        """Return the bytes as numbers of a numpy type of the same size, in the tensor's shape."""
         count = (self.last - self.first) // np.dtype(dtype).itemsize
         values = np.fromfile(self.path, dtype=dtype, count=count, offset=self.first)
         if values.size != count:
@@ -42,7 +42,7 @@ class StoredTensor:
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a file, by name.
+    """Return the tensors of a file, by name.
 
     Raises:
         FormatError: The file can't be read, or breaks its format: the library checks that the header

@@ -15,7 +15,7 @@ _LOWEST = -1e9  # of pieces that no merge makes
 
 
 def spm_keys(folder: ModelFolder, tokenizer: dict[str, Any], vocab_size: int) -> Metadata:
-    """The tokenizer's keys.
+    """Return the tokenizer's keys.
 
     Args:
         folder: For errors.
@@ -48,7 +48,7 @@ def spm_keys(folder: ModelFolder, tokenizer: dict[str, Any], vocab_size: int) ->
 
 
 def _ranks(folder: ModelFolder, merges: list[Any]) -> dict[str, int]:
-    """The place of each piece among those that merges make, the earliest merge first.
+    """Return the place of each piece among those that merges make, the earliest merge first.
 
     SentencePiece gives a piece one score, however it is made, and its merges are listed by score.
     """
@@ -68,7 +68,7 @@ def _ranks(folder: ModelFolder, merges: list[Any]) -> dict[str, int]:
 
 
 def steps(part: Any, list_name: str) -> list[Any]:
-    """The steps of a normaliser or a pre-tokenizer, which may be a sequence of them."""
+    """Return the steps of a normaliser or a pre-tokenizer, which may be a sequence of them."""
     if part is None:
         return []
     if isinstance(part, dict) and part.get("type") == "Sequence":

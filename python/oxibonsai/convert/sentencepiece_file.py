@@ -14,7 +14,7 @@ FILE = "tokenizer.model"
 
 
 def spm_file_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
-    """The tokenizer's keys.
+    """Return the tokenizer's keys.
 
     Pieces, scores and types are taken as they are: GGUF counts its types as SentencePiece does. Tokens
     that ``added_tokens.json`` or ``tokenizer_config.json`` name lie behind them or in their place.

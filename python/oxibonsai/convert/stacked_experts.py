@@ -18,7 +18,7 @@ _PARAMETER = re.compile(
 
 
 def stacked_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The tensor that such a parameter, [experts, rows, columns], is; none for any other."""
+    """Return the tensor that such a parameter, [experts, rows, columns], is; none for any other."""
     found = _PARAMETER.fullmatch(parameter)
     if found is None:
         return ()
@@ -26,7 +26,7 @@ def stacked_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
 
 
 def transposed_pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The same where it is [experts, columns, rows]; gate and up become two tensors."""
+    """Return the experts' parts from [experts, columns, rows]; gate and up become two tensors."""
     found = _PARAMETER.fullmatch(parameter)
     if found is None:
         return ()

@@ -69,7 +69,7 @@ _LAYER = re.compile(r"(encoder|decoder)\.block\.([0-9]{1,4})\.(.+)")
 
 
 def config(folder: ModelFolder) -> dict[str, Any]:
-    """The configuration under the usual names."""
+    """Return the configuration under the usual names."""
     return {"max_position_embeddings": _POSITIONS, **encoder.renamed(_NAMES)(folder)}
 
 
@@ -97,7 +97,7 @@ class T5Namer:
         raise UnsupportedError(f"the model has the parameter {parameter}, which is none of T5's")
 
     def parameter(self, tensor: str) -> str | None:
-        """The parameter that GGUF calls ``tensor``; None where it is none of the family's."""
+        """Return the parameter that GGUF calls ``tensor``; None where it is none of the family's."""
         stem, _, last = tensor.rpartition(".")
         if last != "weight":
             return None
@@ -148,7 +148,7 @@ def encoder_metadata(folder: ModelFolder) -> Metadata:
 
 
 def _check_outputs(folder: ModelFolder) -> None:
-    """A file with an output matrix of its own has logits as they are, others have scaled ones."""
+    """Check the output matrix: with one of its own, a file has logits as they are; others scale them."""
     config = folder.config
     # Before version 5 of transformers one key said both; mT5 in this version never scales.
     tied = config.get("tie_word_embeddings") is not False and config["model_type"] != "mt5"
@@ -178,12 +178,12 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 
 def is_matrix(tensor: str) -> bool:
-    """The weights of linear layers and the token table, not the biases by distance."""
+    """Return the weights of linear layers and the token table, not the biases by distance."""
     return encoder.is_matrix(tensor) and "attn_rel_b" not in tensor
 
 
 def _named(recipe: Recipe) -> Recipe:
-    """The recipe with the names of a model's own kind of feed-forward part."""
+    """Return the recipe with the names of a model's own kind of feed-forward part."""
     gated = replace(recipe, tensor_name=T5Namer(gated=True))
     return replace(
         recipe,

@@ -1,4 +1,4 @@
-"""What ``convert`` stores matrices as: without loss, or as ``oxibonsai quantize`` would."""
+"""Types in which ``convert`` stores matrices: without loss, or as ``oxibonsai quantize`` would."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Target:
         self.warnings: list[str] = []
 
     def types(self, matrices: Mapping[str, Parameter]) -> dict[str, str]:
-        """The type of each matrix, by its name in the file.
+        """Return the type of each matrix, by its name in the file.
 
         Raises:
             RequestError: A type needs an importance matrix, which ``convert`` does not take.
@@ -73,7 +73,7 @@ class Target:
 
 
 def _parsed(dtype: str) -> tuple[str | None, Mix | None]:
-    """The type of all matrices, or the mix; neither for ``auto``."""
+    """Return the type of all matrices, or the mix; neither for ``auto``."""
     kind, lower = find_type(dtype), dtype.lower()
     if kind is not None and kind.name in _EXACT:
         return _EXACT[kind.name], None

@@ -62,7 +62,7 @@ def tokenizer_keys(folder: ModelFolder) -> Metadata:
 
 
 def _frame(folder: ModelFolder, tokenizer: dict[str, Any], ids: dict[str, int]) -> Metadata:
-    """Special ids, and whether a bos goes first and an eos last."""
+    """Return the keys of special ids, and whether a bos goes first and an eos last."""
     special = special_tokens(folder)
     special |= {name: special.get(name) or special.get(other) for name, other in _FRAMES.items()}
     keys: Metadata = {}
@@ -87,7 +87,7 @@ def _frame(folder: ModelFolder, tokenizer: dict[str, Any], ids: dict[str, int]) 
 
 
 def _pair_separators(processor: Any) -> int:
-    """Special tokens between the two texts of a pair."""
+    """Return the number of special tokens between the two texts of a pair."""
     try:
         if processor["type"] == "Sequence":
             return max(map(_pair_separators, processor["processors"]), default=0)
@@ -136,7 +136,7 @@ def _ends(folder: ModelFolder, keys: Metadata, vocab_size: int) -> Metadata:
 
 
 def _template(folder: ModelFolder) -> Metadata:
-    """The chat template: a file of its own, or a text or list in the tokenizer's configuration."""
+    """Return the chat template: a file of its own, or a text or list in the tokenizer's configuration."""
     template = special_tokens(folder).get("chat_template")
     if isinstance(template, list):
         named = [t for t in template if isinstance(t, dict)]

@@ -21,7 +21,7 @@ REMOVES_EDGES = {"type": "Replace", "pattern": {"Regex": "^ +| +$"}, "content": 
 
 
 def unigram_keys(folder: ModelFolder, tokenizer: dict[str, Any], vocab_size: int) -> Metadata:
-    """The tokenizer's keys.
+    """Return the tokenizer's keys.
 
     Args:
         folder: For errors.
@@ -68,7 +68,7 @@ def _is_piece(pair: Any) -> bool:
 
 
 def _normalizer(folder: ModelFolder, tokenizer: dict[str, Any]) -> tuple[bytes, bool]:
-    """The table of replacements, and whether several spaces count as one."""
+    """Return the table of replacements, and whether several spaces count as one."""
     path = folder.path / "tokenizer.json"
     table, merges = b"", False
     for step in steps(tokenizer.get("normalizer"), "normalizers"):

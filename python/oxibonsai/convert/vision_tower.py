@@ -52,7 +52,7 @@ def convert_tower(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Writes a model's vision tower as an mmproj file, as llama.cpp reads it.
+    """Write a model's vision tower as an mmproj file, as llama.cpp reads it.
 
     Args:
         folder: The whole model, with ``preprocessor_config.json`` or ``processor_config.json``.

@@ -1,4 +1,4 @@
-"""What all vocabularies of a folder have: ids, texts, special tokens."""
+"""Ids, texts and special tokens that all vocabularies of a folder have."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ SPECIAL_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 
 
 def special_tokens(folder: ModelFolder) -> dict[str, Any]:
-    """What the folder's ``SPECIAL_FILES`` say; a token that is an object becomes its ``content``."""
+    """Return the contents of ``SPECIAL_FILES``; a token that is an object becomes its ``content``."""
     found: dict[str, Any] = {}
     for file in SPECIAL_FILES:
         if (folder.path / file).is_file():

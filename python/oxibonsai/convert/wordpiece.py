@@ -21,7 +21,7 @@ _SPECIAL = {
 
 
 def wordpiece_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
-    """The tokenizer's keys.
+    """Return the tokenizer's keys.
 
     Args:
         folder: With ``tokenizer.json``, and ``tokenizer_config.json`` or ``special_tokens_map.json``.
@@ -47,12 +47,12 @@ def wordpiece_keys(folder: ModelFolder, vocab_size: int) -> Metadata:
 
 
 def gguf_form(piece: str) -> str:
-    """The piece as GGUF writes it: one that begins a word is marked, not one that goes on."""
+    """Return the piece as GGUF writes it: one that begins a word is marked, not one that goes on."""
     return piece[2:] if piece.startswith("##") else _SPACE + piece
 
 
 def _bert_normalizer(folder: ModelFolder, tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """The normaliser; only BERT's own, and its pieces, have a place in GGUF."""
+    """Return the normaliser; only BERT's own, and its pieces, have a place in GGUF."""
     path = folder.path / "tokenizer.json"
     model, normalizer = tokenizer.get("model"), tokenizer.get("normalizer")
     if not isinstance(model, dict) or model.get("type") != "WordPiece":

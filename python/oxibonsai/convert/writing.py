@@ -19,7 +19,7 @@ from oxibonsai.quantize.plan import destruction
 
 
 def refuse_same(source: Path, out: Path) -> None:
-    """Raises RequestError if a file or folder would be written over itself."""
+    """Raise RequestError if a file or folder would be written over itself."""
     if follow_links(out) == source.resolve():
         raise RequestError(f"{out} is what would be converted: name another OUT")
 
@@ -36,7 +36,7 @@ def write_model(
     threads: int,
     progress: Progress | None,
 ) -> list[str]:
-    """Writes one GGUF file; the arguments are those of :func:`oxibonsai.convert.language_model.convert`.
+    """Write one GGUF file; the arguments are those of :func:`oxibonsai.convert.language_model.convert`.
 
     Args:
         source: The folder; its configuration becomes that of the part which is written.
@@ -75,7 +75,7 @@ def write_model(
 def _write(
     out: Path, keys: Metadata, tensors: list[Planned], progress: Progress | None
 ) -> dict[str, Loss]:
-    """What is lost, by type."""
+    """Write the file; return the loss of each type."""
     report = counted(sum(t.nbytes for t in tensors), progress)
     losses: defaultdict[str, Loss] = defaultdict(Loss)
     with written_whole(out) as sink:

@@ -42,7 +42,7 @@ class ZeroPointParameter:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the matrix: [out, in]."""
+        """Return the matrix's shape, [out, in]."""
         first, second = self.stored.shape
         return (second * 8, first) if self.method == "awq" else (second, first * 8)
 
@@ -87,7 +87,7 @@ def _nibbles(words: npt.NDArray[np.uint32], order: tuple[int, ...]) -> npt.NDArr
 def zero_point_parameter(
     module: str, tensors: dict[str, StoredTensor], quantization: dict[str, Any]
 ) -> ZeroPointParameter:
-    """The matrix ``module.weight``, from ``module.qweight`` and what belongs to it.
+    """Return the matrix ``module.weight``, from ``module.qweight`` and what belongs to it.
 
     Raises:
         FormatError: A part is missing, or shapes do not fit together.

@@ -41,13 +41,13 @@ class DeviceInfo:
 
 
 def list_devices() -> list[DeviceInfo]:
-    """The processor, then the GPUs of each kind, or the reason why there are none."""
+    """Return the processor, then the GPUs of each kind, or the reason why there are none."""
     cpu = f"{_core.cpu.name()}, {default_threads()} threads"
     return [DeviceInfo(CPU, cpu, True, "", None, None), *_gpus()]
 
 
 def chosen_device(name: str | None) -> str:
-    """The name of a device that a user gave, else ``OXIBONSAI_DEVICE``, else ``cpu``.
+    """Return the name of a device that a user gave, else ``OXIBONSAI_DEVICE``, else ``cpu``.
 
     Returns:
         Several cards as ``"cuda:0,cuda:1"``, in the order given.
@@ -93,7 +93,7 @@ def candidates(*, named: bool = True) -> tuple[list[str], str]:
 
 
 def open_device(name: str, threads: int | None = None) -> Device:
-    """Opens a device by a name that :func:`chosen_device` gave.
+    """Open a device by a name that :func:`chosen_device` gave.
 
     Args:
         name: Not ``auto``.

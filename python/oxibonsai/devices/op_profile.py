@@ -1,4 +1,4 @@
-"""What the time of a device goes to: seconds of each kind of op."""
+"""Profile a device: seconds of each kind of op."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oxibonsai.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class OpShare:
-    """What the ops of one kind took of some work.
+    """The share that ops of one kind have in some work.
 
     Attributes:
         op: Their name.
@@ -32,7 +32,7 @@ class OpShare:
     multiply_adds: float
 
     def as_json(self) -> dict[str, Any]:
-        """Rounded."""
+        """Return the rounded values for JSON output."""
         row = {
             "op": self.op,
             "weights": self.weights,
@@ -46,7 +46,7 @@ class OpShare:
 
 
 def profile(device: Device, work: Callable[[], object]) -> list[OpShare]:
-    """Does work and tells what the time went to, the longest first.
+    """Do work and tell what the time went to, the longest first.
 
     Args:
         device: A CPU; its ops alone are timed, not what the host does between two steps.
@@ -84,7 +84,7 @@ def _shares(times: Sequence[_core.OpTime], threads: int) -> list[OpShare]:
 
 
 def profile_lines(shares: Sequence[OpShare], peak: float | None = None) -> list[str]:
-    """A table of them.
+    """Return a table of them.
 
     Args:
         shares: As :func:`profile` gives them.

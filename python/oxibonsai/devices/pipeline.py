@@ -56,7 +56,7 @@ class DevicePlan(ABC):
 
     @abstractmethod
     def place(self, graph: _core.Graph, layers: int) -> Device:
-        """The device for a model's pass.
+        """Return the device for a model's pass.
 
         Args:
             graph: The pass.
@@ -210,7 +210,7 @@ class LayerSplit(DevicePlan):
 
 
 def share_layers(graph: _core.Graph, first: int, layers: int, rooms: Sequence[int]) -> list[int]:
-    """The first layer of each of several devices.
+    """Return the first layer of each of several devices.
 
     Args:
         graph: The model's pass.
@@ -250,7 +250,7 @@ def _even_parts(sizes: Sequence[int], rooms: Sequence[int]) -> list[int]:
 def cut_at_layers(
     graph: _core.Graph, first_layers: Sequence[int]
 ) -> list[tuple[_core.Graph, range, range]]:
-    """The parts of a pass, with their layers of the cache and entries of recurrent state.
+    """Return the parts of a pass, with their layers of the cache and entries of recurrent state.
 
     Args:
         graph: The pass.
@@ -264,13 +264,13 @@ def cut_at_layers(
 
 
 def layer_of(op_matrices: list[str]) -> int | None:
-    """The layer whose matrices an op reads; None for those of no layer."""
+    """Return the layer whose matrices an op reads; None for those of no layer."""
     found = (_LAYER.match(name) for name in op_matrices)
     return next((int(m[1]) for m in found if m), None)
 
 
 def _border(graph: _core.Graph, layer: int) -> int:
-    """The op before which a layer begins: where the fewest floats cross."""
+    """Return the op before which a layer begins: where the fewest floats cross."""
     matrices = graph.op_matrices
     layers = [layer_of(names) for names in matrices]
     before = [i for i, n in enumerate(layers) if n is not None and n < layer]
@@ -290,7 +290,7 @@ def _border(graph: _core.Graph, layer: int) -> int:
 
 
 def _range(indices: list[int]) -> range:
-    """Indices that follow each other, so that a stage's part of a page is one piece of it."""
+    """Return consecutive indices as a range, so that a stage's part of a page is one piece of it."""
     if not indices:
         return range(0)
     own = range(indices[0], indices[-1] + 1)

@@ -1,4 +1,4 @@
-"""What every device offers, whatever runs behind it."""
+"""Protocols that every device implements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class KvPages(Protocol):
 
     @property
     def type(self) -> str:
-        """Of keys and values; several, joined by ``+``, where layers differ."""
+        """Return the type of keys and values; several, joined by ``+``, where layers differ."""
 
     @property
     def pages(self) -> int:
@@ -27,16 +27,16 @@ class KvPages(Protocol):
         """Bytes of one."""
 
     def copy(self, source: int, target: int) -> None:
-        """Copies a page over another."""
+        """Copy a page over another."""
 
     def read(self, page: int) -> bytes:
-        """What a page holds."""
+        """Return the bytes of a page."""
 
     def write(self, page: int, data: bytes) -> None:
-        """Fills a page with what :meth:`read` gave, here or on another device."""
+        """Fill a page with what :meth:`read` gave, here or on another device."""
 
     def release(self, page: int) -> None:
-        """Gives a page's memory back as far as the device can; what it held is lost."""
+        """Return a page's memory back as far as the device can; what it held is lost."""
 
 
 class Slots(Protocol):
@@ -51,13 +51,13 @@ class Slots(Protocol):
         """Bytes of one."""
 
     def copy(self, source: int, target: int) -> None:
-        """Copies a slot over another."""
+        """Copy a slot over another."""
 
     def read(self, slot: int) -> bytes:
-        """What a slot holds."""
+        """Return the bytes of a slot."""
 
     def write(self, slot: int, data: bytes) -> None:
-        """Fills a slot with what :meth:`read` gave."""
+        """Fill a slot with what :meth:`read` gave."""
 
 
 class Packed(Protocol):
@@ -74,7 +74,7 @@ class Executable(Protocol):
     def run(
         self, batch: _core.Batch, pools: Sequence[KvPages] = (), slots: Slots | None = None
     ) -> dict[str, npt.NDArray[np.float32]]:
-        """Runs one step; float32 [rows, columns] for each output of the graph.
+        """Run one step; float32 [rows, columns] for each output of the graph.
 
         Args:
             batch: Rows of any sequences.
@@ -108,7 +108,7 @@ class Device(Protocol):
         """Free bytes of its own memory; None where it uses the machine's."""
 
     def with_threads(self, threads: int) -> Device:
-        """The same packed weights behind other threads, for another engine that steps beside it.
+        """Return a device with the same packed weights and other threads, for another engine.
 
         Raises:
             UnsupportedError: The device runs one engine at a time.
@@ -126,7 +126,7 @@ class Device(Protocol):
         """Bytes of the packed form, 0 where the stored one serves; None: not packed."""
 
     def compile(self, graph: _core.Graph) -> Executable:
-        """Makes a graph executable.
+        """Make a graph executable.
 
         Raises:
             UnsupportedError: The device lacks an op or a type; it is named.

@@ -19,13 +19,13 @@ _devices: WeakSet[Device] = WeakSet()
 
 
 def keep_in_forks(device: AnyDevice) -> AnyDevice:
-    """Handles a fork: the child has none of the device's threads and must not wait for them."""
+    """Handle a fork: the child has none of the device's threads and must not wait for them."""
     _devices.add(device)
     return device
 
 
 def _keep_devices() -> None:
-    """Keeps a forked child from joining threads that it does not have."""
+    """Keep a forked child from joining threads that it does not have."""
     for device in _devices:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(device))
 

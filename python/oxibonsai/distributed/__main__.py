@@ -115,7 +115,7 @@ def bench(**options: Any) -> None:
 
 
 def _link(options: dict[str, Any]) -> tuple[Link, tuple[int, int]]:
-    """Takes the group's options out of all."""
+    """Take the group's options out of all."""
     link = Link(
         options.pop("interface"), options.pop("group_timeout"), options.pop("start_timeout")
     )
@@ -151,7 +151,7 @@ def _refuse_unshared(settings: Any, stages: int) -> None:
 
 
 def main() -> None:
-    """Runs a command, turns errors into one line and an exit code."""
+    """Run a command, turns errors into one line and an exit code."""
     sys.exit(_run())
 
 

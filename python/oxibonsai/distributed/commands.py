@@ -1,4 +1,4 @@
-"""What rank 0 tells the others to do: numbers, never objects."""
+"""Commands of rank 0 to the other ranks: numbers, never objects."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Leader:
 
     @contextmanager
     def command(self, command: Command, words: Sequence[int] | Words = ()) -> Iterator[None]:
-        """Sends a command; the block does rank 0's part of it before another one is sent."""
+        """Send a command; the block does rank 0's part of it before another one is sent."""
         with self._lock:
             sent = np.concatenate([np.array([command], np.int32), np.asarray(words, np.int32)])
             self._group.send_plan(sent)
             yield
 
     def stop(self) -> None:
-        """Sends the others away."""
+        """Send the others away."""
         self._ended.set()
         if self._group.failure is None and self._group.rank == 0:
             with self.command(Command.STOP):

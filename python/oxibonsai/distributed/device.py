@@ -119,12 +119,12 @@ class RankDevice(StagedDevice):
 
     @property
     def tier(self) -> str:
-        """Of this process."""
+        """Return this process's tier."""
         return self.local.tier
 
     @property
     def threads(self) -> int:
-        """Of this process."""
+        """Return this process's number of threads."""
         return self.local.threads
 
     @property
@@ -133,7 +133,7 @@ class RankDevice(StagedDevice):
         return self.local.free_bytes
 
     def with_threads(self, threads: int) -> Device:
-        """The same device: the steps of several engines follow each other through the stages.
+        """Return this device: the steps of several engines follow each other through the stages.
 
         Raises:
             UnsupportedError: There is one stage, which works on one step at a time.
@@ -175,7 +175,7 @@ class RankDevice(StagedDevice):
         return LedPass(self, PASSES.index(tuple(graph.outputs)), compiled)
 
     def own_pass(self, graph: _core.Graph) -> RankPass:
-        """This process's part of a pass.
+        """Return this process's part of a pass.
 
         Raises:
             UnsupportedError: The pass is none of those that processes share.
@@ -204,7 +204,7 @@ class RankDevice(StagedDevice):
         return SharedPages(self, index, own, pages, type, _core.kv_page_bytes(layers, type))
 
     def own_pages(self, type: str, pages: int) -> KvPages | None:
-        """This process's part of the pages."""
+        """Return this process's part of the pages."""
         layers = self.share.paged_layers
         return self.local.make_pages(layers, type, pages) if layers else None
 
@@ -218,7 +218,7 @@ class RankDevice(StagedDevice):
         return SharedSlots(self, index, own, slots, list(entries))
 
     def own_slots(self, slots: int) -> Slots | None:
-        """This process's part of the slots."""
+        """Return this process's part of the slots."""
         entries = self.share.slot_entries
         return self.local.make_slots(entries, slots) if entries else None
 

@@ -1,4 +1,4 @@
-"""What the other processes do: rank 0's commands, one after the other."""
+"""Run rank 0's commands on the other ranks, one after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oxibonsai.models import Model
 
 
 def follow(group: Group, model: Model) -> None:
-    """Runs this process's part of a model until rank 0 stops.
+    """Run this process's part of a model until rank 0 stops.
 
     Args:
         group: The processes.
@@ -41,7 +41,7 @@ class _Follower:
         self._stores: list[Slots | None] = []
 
     def obey(self, words: Words) -> bool:
-        """Does a command; False where it was the last one."""
+        """Do a command; return False if it was the last one."""
         command, arguments = int(words[0]), words[1:]
         numbers = [int(n) for n in arguments[:3]]
         if command == Command.STOP:

@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Traffic:
-    """What this process has sent since the start, or since :meth:`Group.reset_traffic`.
+    """Bytes and messages sent since the start, or since :meth:`Group.reset_traffic`.
 
     Attributes:
         plans: Commands of rank 0, each of which goes to every other process.
@@ -75,11 +75,11 @@ class Group:
 
     @property
     def rank(self) -> int:
-        """Of this process."""
+        """Return this process's rank."""
         return self.layout.rank
 
     def all_gather(self, own: Floats, everything: Floats) -> None:
-        """Puts together what the processes of this stage have, in the order of their ranks."""
+        """Put together what the processes of this stage have, in the order of their ranks."""
         torch, dist = _torch()
         self.traffic.gathers += 1
         self.traffic.gathered_bytes += own.nbytes
@@ -98,7 +98,7 @@ class Group:
         return [r.numpy().tobytes() for r in received]
 
     def send(self, values: Floats, to: int) -> None:
-        """Sends floats to one process."""
+        """Send floats to one process."""
         torch, dist = _torch()
         self.traffic.sends += 1
         self.traffic.sent_bytes += values.nbytes
@@ -119,7 +119,7 @@ class Group:
         return wait
 
     def send_plan(self, words: Words) -> None:
-        """Sends a command from rank 0 to all others, and does not wait until they take it.
+        """Send a command from rank 0 to all others, and does not wait until they take it.
 
         They work on earlier ones meanwhile, each on its own.
         """
@@ -143,7 +143,7 @@ class Group:
             self._guarded(self.underway.popleft().wait)
 
     def receive_plan(self) -> Words:
-        """The next command of rank 0."""
+        """Return the next command of rank 0."""
         torch, dist = _torch()
 
         def take(count: int) -> Words:
@@ -161,7 +161,7 @@ class Group:
         return np.concatenate([head, take(count - len(head))])
 
     def meet(self, *, late: bool = False) -> None:
-        """Waits until every process has come here.
+        """Wait until every process has come here.
 
         Args:
             late: With the patience of the start.
@@ -171,17 +171,17 @@ class Group:
         self._guarded(lambda: dist.all_reduce(one, group=self.late if late else self.world))
 
     def reset_traffic(self) -> Traffic:
-        """What was sent since the last call."""
+        """Return the traffic since the last call, and start anew."""
         traffic, self.traffic = self.traffic, Traffic()
         return traffic
 
     def fail(self, reason: str) -> DeviceError:
-        """Ends the group: nothing more is sent."""
+        """End the group: nothing more is sent."""
         self.failure = self.failure or reason
         return DeviceError(self.failure)
 
     def leave(self) -> None:
-        """Closes the connections, once all processes are about to."""
+        """Close the connections, once all processes are about to."""
         if self.failure is None:
             self.meet()
             while self.underway:
@@ -189,7 +189,7 @@ class Group:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections and ends gloo's threads, whatever the others do.
+        """Close the connections and end gloo's threads, whatever the others do.
 
         A thread of gloo may be the last to hold the array of a message. If it drops that while the
         interpreter ends, the process aborts; and the threads live for as long as anything refers to
@@ -231,7 +231,7 @@ class Link:
 
 
 def join(tensor: int, pipeline: int, link: Link) -> Group:
-    """Joins the group that torchrun has started this process for.
+    """Join the group that torchrun has started this process for.
 
     Raises:
         UnsupportedError: torch is missing.

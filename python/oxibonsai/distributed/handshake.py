@@ -1,4 +1,4 @@
-"""What every process checks of every other before anything runs: the secret, the version, the file.
+"""Check every process against every other before a run: the secret, the version, the file.
 
 Each sends a random number, then proves with all of these numbers that it knows the secret, so that an
 answer recorded earlier is of no use. What is sent later is neither encrypted nor signed: the network
@@ -20,7 +20,7 @@ _NUMBER_BYTES = 32
 
 @dataclass(frozen=True)
 class Identity:
-    """What has to be the same in all processes.
+    """Properties that must be the same in all processes.
 
     Attributes:
         version: Of oxibonsai.
@@ -45,7 +45,7 @@ _DIFFERENCES = {
 
 
 def verify(group: Group, identity: Identity, secret: str) -> None:
-    """Checks that all processes know the secret and have the same identity.
+    """Check that all processes know the secret and have the same identity.
 
     Args:
         group: All processes; each calls this.

@@ -63,5 +63,5 @@ class Layout:
         return (self.pipeline - 1) * self.tensor
 
     def tensor_group(self, stage: int) -> list[int]:
-        """The ranks that run a stage."""
+        """Return the ranks that run a stage."""
         return list(range(stage * self.tensor, (stage + 1) * self.tensor))

@@ -57,13 +57,13 @@ class RankPass:
     def run(
         self, batch: _core.Batch, pools: list[KvPages], slots: Slots | None
     ) -> dict[str, Floats]:
-        """This process's part of a step; results on rank 0 alone. Arguments as of :meth:`begin`."""
+        """Run this process's part of a step; results are on rank 0 alone. See :meth:`begin`."""
         return self.begin(batch, pools, slots)()
 
     def begin(
         self, batch: _core.Batch, pools: list[KvPages], slots: Slots | None
     ) -> Callable[[], dict[str, Floats]]:
-        """This process's part of a step; returns what waits for the results, on rank 0 alone.
+        """Begin this process's part of a step; return a function that waits for the results of rank 0.
 
         Rank 0 may begin the next step before: the stages then work on one each.
 
@@ -135,7 +135,7 @@ class RankPass:
 
 
 def crossing(stages: list[_core.Graph], at: int, results: list[Matrix]) -> list[Matrix]:
-    """What goes from the stages before ``at`` to those from there on, or to rank 0 at the end."""
+    """Return the values that go from the stages before ``at`` to later ones, or to rank 0."""
     made = {name: (name, space, cols) for g in stages[:at] for name, space, cols in g.results}
     read = {name for g in stages[at:] for name, _, _ in g.inputs}
     read |= {name for name, _, _ in results}

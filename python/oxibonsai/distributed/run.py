@@ -15,7 +15,7 @@ from oxibonsai.sampling import SamplingParams
 
 
 def run(choice: Choice, kv_type: str | None, prompt: str, params: SamplingParams) -> None:
-    """Prints the text that continues a prompt, on rank 0."""
+    """Print the text that continues a prompt, on rank 0."""
     group, plan = start(choice)
     if group.rank != 0:
         serve_rank(choice, group, plan)
@@ -29,7 +29,7 @@ def run(choice: Choice, kv_type: str | None, prompt: str, params: SamplingParams
 
 
 def bench(choice: Choice, kv_type: str | None, prompt_tokens: int, tokens: int) -> None:
-    """Prints, on rank 0, one line of JSON: speeds, and what this process has sent."""
+    """Print, on rank 0, one line of JSON: speeds, and what this process has sent."""
     group, plan = start(choice)
     if group.rank != 0:
         serve_rank(choice, group, plan)

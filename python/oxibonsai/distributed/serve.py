@@ -17,7 +17,7 @@ from oxibonsai.server.settings import Settings
 
 
 def serve(choice: Choice, settings: Settings) -> int:
-    """Serves until a signal ends it, or a process of the group is lost.
+    """Serve until a signal ends it, or a process of the group is lost.
 
     Args:
         choice: What this process is started for.
@@ -52,9 +52,7 @@ def serve(choice: Choice, settings: Settings) -> int:
 
 
 class _Backend(EngineBackend):
-    """The engine whose model all processes run; made in the worker's process, as it has the sockets
-    of the group.
-    """
+    """The engine whose model all processes run; the worker makes it, as it has the group's sockets."""
 
     def __init__(self, choice: Choice, settings: Settings, lifecycle: Lifecycle) -> None:
         # Before the application is made: two threads that import one package can deadlock.

@@ -22,7 +22,7 @@ _SECRET = "OXIBONSAI_GROUP_SECRET"
 
 @dataclass(frozen=True)
 class Choice:
-    """What a process is started for.
+    """A process's task in a group.
 
     Attributes:
         model: As of :func:`oxibonsai.load`.
@@ -45,7 +45,7 @@ class Choice:
 
 
 def start(choice: Choice) -> tuple[Group, RankPlan]:
-    """Joins the group and checks that all processes have the same model, version and secret.
+    """Join the group and check that all processes have the same model, version and secret.
 
     Raises:
         RequestError: They have not, or a flag makes no sense.
@@ -68,7 +68,7 @@ def start(choice: Choice) -> tuple[Group, RankPlan]:
 
 
 def serve_rank(choice: Choice, group: Group, plan: RankPlan) -> None:
-    """Runs this process's part of the model until rank 0 stops; not on rank 0.
+    """Run this process's part of the model until rank 0 stops; not on rank 0.
 
     Raises:
         DeviceError: Another process was lost.

@@ -1,4 +1,4 @@
-"""What a step sends, from the graph alone."""
+"""Predict a step's traffic from the graph alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oxibonsai.distributed.passes import crossing
 
 @dataclass(frozen=True)
 class StepTraffic:
-    """What one process sends in a step, besides rank 0's command; as ``Traffic`` counts it.
+    """The bytes that one process sends in a step, besides rank 0's command, counted as ``Traffic``.
 
     Attributes:
         gathers, gathered_bytes, sends, sent_bytes: As of :class:`~oxibonsai.distributed.group.Traffic`.
@@ -30,7 +30,7 @@ class StepTraffic:
 def predict(
     graph: _core.Graph, layers: int, layout: Layout, rows: int = 1, outputs: int = 1
 ) -> StepTraffic:
-    """What a process sends in a step of one piece.
+    """Return the traffic of a process in a step of one piece.
 
     Args:
         graph: The model's pass.

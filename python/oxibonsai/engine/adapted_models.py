@@ -35,7 +35,7 @@ class AdaptedModels:
         self._lock = threading.Lock()
 
     def key(self, adapters: Sequence[Adapter]) -> str:
-        """The key of a set; adapters of scale 0 change nothing."""
+        """Return the key of a set; adapters of scale 0 change nothing."""
         used = in_use(adapters)
         if used == in_use(self._model.adapters):
             return ""
@@ -66,7 +66,7 @@ class AdaptedModels:
         return not key or key in self._compiled
 
     def of(self, key: str) -> Model:
-        """The model with a set of adapters; compiled here, under the engine's lock, if it is not."""
+        """Return the model with a set of adapters; compile it, under the engine's lock, if needed."""
         if not key:
             return self._model
         with self._lock:

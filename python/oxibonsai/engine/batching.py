@@ -15,7 +15,7 @@ from oxibonsai.models.images import IMAGES
 
 
 def reserve(cache: KvCache, table: PageTable, first: int, rows: int) -> None:
-    """Makes sure that positions ``first`` to ``first + rows - 1`` have pages of their own, and a slot.
+    """Make sure that positions ``first`` to ``first + rows - 1`` have pages of their own, and a slot.
 
     Raises:
         CapacityError: Too few pages are free, or no slot.
@@ -34,7 +34,7 @@ def add_span(
     blocks: Items[tuple[int, int]] = (),
     encoded: int = 0,
 ) -> None:
-    """Adds tokens of one sequence to a batch; its slot holds the state after them from then on.
+    """Add tokens of one sequence to a batch; its slot holds the state after them from then on.
 
     Args:
         batch: Of the next step.
@@ -92,7 +92,7 @@ def reads_images(chunks: list[Chunk]) -> bool:
 
 
 def _set_positions(batch: _core.Batch, chunks: list[Chunk]) -> None:
-    """Those on several axes, where a sequence has a picture that such positions go through."""
+    """Set positions on several axes, where a sequence has an image that such positions go through."""
 
     def own(images: PromptImages | None) -> bool:
         return images is not None and images.positions is not None

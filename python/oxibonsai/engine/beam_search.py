@@ -65,7 +65,7 @@ def beam_search(
     n: int | None = None,
     images: tuple[PlacedImage, ...] = (),
 ) -> list[Beam]:
-    """The best texts that continue a prompt, best first.
+    """Return the best texts that continue a prompt, best first.
 
     Beams share the pages of what they have in common and step as one batch; other sequences of the
     engine may step between.
@@ -135,7 +135,7 @@ class _Search:
         self._finished: list[Beam] = []  # best first, at most `width`
 
     def run(self) -> list[Beam]:
-        """Searches to the end; gives all pages back."""
+        """Search to the end; return all pages back."""
         try:
             for length in range(1, self._limit + 1):
                 self._extend(self._step(), length)
@@ -226,7 +226,7 @@ class _Search:
 
 
 def _next_chunk(sequence: Sequence, images: PromptImages | None) -> Chunk:
-    """What is run next of a text; rows of a picture that see each other are not divided."""
+    """Return a text's next chunk; rows of an image that see each other are not divided."""
     first = sequence.num_computed
     end = first + min(sequence.num_waiting, _CHUNK)
     if images is not None:

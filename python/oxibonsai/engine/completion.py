@@ -36,7 +36,7 @@ class Completion:
 
     @classmethod
     def of(cls, sequence: Sequence) -> Completion:
-        """What a finished sequence has come to."""
+        """Return a finished sequence as a completion."""
         return cls(
             sequence.text,
             sequence.generated,
@@ -54,7 +54,7 @@ def submit_samples(
     *,
     n: int = 1,
 ) -> list[Sequence]:
-    """Takes in n samples of one prompt, which is computed once.
+    """Take in n samples of one prompt, which is computed once.
 
     Sample i draws with the seed of the first one plus i (modulo 2**64), so each of them is the text
     that its seed gives alone.
@@ -74,7 +74,7 @@ def submit_samples(
 
 
 def best_samples(samples: Items[Sequence], n: int) -> list[Sequence]:
-    """The n samples with the highest mean log-probability of a token, the best first."""
+    """Return the n samples with the highest mean log-probability of a token, the best first."""
     return sorted(samples, key=lambda s: s.mean_logprob, reverse=True)[:n]
 
 
@@ -87,7 +87,7 @@ def complete(
     n: int = 1,
     best_of: int | None = None,
 ) -> list[Completion]:
-    """Runs a prompt to the end, n times.
+    """Run a prompt to the end, n times.
 
     Args:
         engine: Runs it.

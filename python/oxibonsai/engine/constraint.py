@@ -1,4 +1,4 @@
-"""What a sequence asks of whatever restricts its tokens."""
+"""The protocol of constraints on a sequence's tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TokenConstraint(Protocol):
         ...
 
     def accept(self, token: int) -> None:
-        """Moves on by a generated token that does not end the text."""
+        """Move on by a generated token that does not end the text."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class TokenConstraint(Protocol):
         ...
 
     def fork(self) -> TokenConstraint:
-        """A second text that goes on from here on its own."""
+        """Return a second text that goes on from here on its own."""
         ...
 
 

@@ -28,7 +28,7 @@ class DLPackArray:
         return int(kind), int(number)
 
     def __dlpack__(self, **wanted: Any) -> Any:
-        """A capsule for one consumer, with the keywords of the array API standard.
+        """Return a capsule for one consumer, with the keywords of the array API standard.
 
         Numpy before 2.1 takes none but ``stream``: what a consumer leaves at None is not passed on.
         """

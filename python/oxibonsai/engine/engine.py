@@ -121,7 +121,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Ends every sequence and lets go of the model, its cache and its memory.
+        """End every sequence and lets go of the model, its cache and its memory.
 
         A closed engine refuses everything else. Closing it again does nothing.
 
@@ -174,7 +174,7 @@ class Engine:
 
     @property
     def counts(self) -> StepCounts:
-        """What it has done so far."""
+        """Return the counts of all steps so far."""
         return self._engine_core.counts
 
     @property
@@ -190,7 +190,7 @@ class Engine:
         *,
         parent: Sequence | None = None,
     ) -> Sequence:
-        """Takes in a prompt; :meth:`step` runs it beside the others. Does not wait for a step.
+        """Take in a prompt; :meth:`step` runs it beside the others. Does not wait for a step.
 
         Args:
             prompt: Token ids.
@@ -214,7 +214,7 @@ class Engine:
     def make_sequence(
         self, prompt: Items[int], params: SamplingParams, options: Options
     ) -> Sequence:
-        """A checked sequence that is not submitted yet."""
+        """Return a checked sequence that is not submitted yet."""
         self.lock.check_process()
         self.model.check_generates()
         ids = self.check_prompt(prompt)
@@ -277,11 +277,11 @@ class Engine:
         return self._compiler
 
     def share_structures(self, other: Engine) -> None:
-        """Takes what compiles structures from another engine of the same model."""
+        """Take what compiles structures from another engine of the same model."""
         self._compiler = other.structures
 
     def adapter_key(self, adapters: Items[Adapter]) -> str:
-        """What :class:`Options` takes as ``adapter``, so that a sequence runs with these adapters.
+        """Return the ``adapter`` of :class:`Options` with which a sequence runs with these adapters.
 
         They take the place of those that the model was loaded with. Sequences with different adapters
         share steps, keys and values are shared between those with the same.
@@ -327,7 +327,7 @@ class Engine:
         self._stepper = stepper
 
     def cancel(self, sequence: Sequence) -> None:
-        """Ends a sequence; its pages are free after the step that runs now."""
+        """End a sequence; its pages are free after the step that runs now."""
         if sequence.finished:
             return
         sequence.cancelled = True
@@ -340,7 +340,7 @@ class Engine:
             self._stepper.wake()
 
     def cancel_all(self) -> None:
-        """Ends every sequence."""
+        """End every sequence."""
         with self.lock:
             for s in [*self._engine_core.running, *self._engine_core.waiting]:
                 s.cancelled = True
@@ -349,7 +349,7 @@ class Engine:
     def generate_tokens(
         self, prompt: Items[int], params: SamplingParams, options: Options | None = None
     ) -> Iterator[int]:
-        """Generated ids one by one, an end-of-text id included.
+        """Yield generated ids one by one, an end-of-text id included.
 
         The prompt is checked at once, not at the first token.
         """
@@ -512,14 +512,14 @@ class Engine:
         return (rows for _, _, rows in iter_logits(self, [ids], chunk_size, first))
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
-        """Takes in a sequence whose table holds the state of its first tokens already."""
+        """Take in a sequence whose table holds the state of its first tokens already."""
         with self.lock:
             self._engine_core.adopt(sequence, computed, finish_reason)
             if self._stepper is not None:
                 self._stepper.wake()
 
     def check_prompt(self, ids: Items[int]) -> list[int]:
-        """The ids as plain integers; RequestError where they are no prompt for this model."""
+        """Return the ids as plain integers; RequestError where they are no prompt for this model."""
         if isinstance(ids, str | bytes | bytearray):  # the bytes of a text are no ids
             raise RequestError(f"a prompt is a list of token ids here, not {type(ids).__name__}")
         try:

@@ -31,7 +31,7 @@ DEFAULT_CHUNK = 256
 
 @dataclass
 class StepCounts:
-    """What an engine has done since its start.
+    """Counts of an engine's work since its start.
 
     Attributes:
         steps: Passes of the model.
@@ -52,7 +52,7 @@ class StepCounts:
     accepted_tokens: int = 0
 
     def __add__(self, other: StepCounts) -> StepCounts:
-        """The counts of two engines together."""
+        """Return the counts of two engines together."""
         return StepCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
@@ -130,8 +130,11 @@ class EngineCore:
     def _run(
         self, chunks: list[Chunk]
     ) -> tuple[list[Chunk], Rows[Row], npt.NDArray[np.float32] | None]:
-        """The chunks ordered by adapter, with a pass for each, and rows of their logits; those whose pass
-        cannot be compiled end by that error.
+        """Run the chunks, ordered by adapter, with a pass for each.
+
+        Returns:
+            The chunks and the rows of their logits; those whose pass cannot be compiled end by that
+            error.
 
         Also the hidden states of all rows, where a speculator follows them; but none follows a step
         with rows of pictures: it begins anew behind them.
@@ -178,7 +181,7 @@ class EngineCore:
         return ordered, logits, np.concatenate(states) if states else None
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
-        """Takes in a sequence whose table holds the state of its first tokens already."""
+        """Take in a sequence whose table holds the state of its first tokens already."""
         self._cache.remember(sequence.table, sequence.cache_ids, computed, sequence.cache_root)
         # At least one token is left to compute: the logits after the last one are wanted.
         computed = min(computed, len(sequence.tokens) - 1)
@@ -234,7 +237,7 @@ class EngineCore:
             self.running.append(s)
 
     def _next_waiting(self) -> Sequence | None:
-        """The waiting sequence that comes in first; None where all that wait cannot yet."""
+        """Return the waiting sequence that comes in first; None where all that wait cannot yet."""
         held = Counter(s.options.tenant for s in self.running)
         stopped = set()  # tenants whose next sequence has to wait
         first = None
@@ -268,7 +271,7 @@ class EngineCore:
         return victims if room >= needed else []
 
     def _take_over(self, s: Sequence, sibling: Sequence) -> bool:
-        """Gives a sequence the computed prompt of another one, if a slot is free."""
+        """Return a sequence the computed prompt of another one, if a slot is free."""
         if not self._cache.has_slot:
             return False
         # The last token is computed again, for its logits.
@@ -277,7 +280,7 @@ class EngineCore:
         return True
 
     def _find_room(self, s: Sequence) -> bool:
-        """Gives a sequence what the cache knows of it, if the rest would fit too."""
+        """Return a sequence what the cache knows of it, if the rest would fit too."""
         if self.running and not self._cache.has_slot:
             return False
         # One that had to give way goes on with the type that it began with.
@@ -321,8 +324,9 @@ class EngineCore:
             s.draft = draft
 
     def _cut(self, c: Chunk) -> Chunk:
-        """The chunk, or less of it where the state after that is to be kept; pictures whose rows see
-        each other are not cut, and may make it longer, nor is what goes through an encoder.
+        """Return the chunk, or less of it where the state after that is to be kept.
+
+        Images whose rows see each other are not cut, and may make it longer; nor is an encoder's input.
         """
         if c.encodes:
             return replace(c, count=c.sequence.encoded - c.first)
@@ -333,7 +337,7 @@ class EngineCore:
         return c if end == c.first + c.count else replace(c, count=end - c.first)
 
     def _back_up(self, c: Chunk) -> Chunk:
-        """The chunk; without its draft where no slot is free to return to if that is rejected."""
+        """Return the chunk; without its draft where no slot is free to return to if that is rejected."""
         if not c.draft:
             return c
         try:
@@ -363,7 +367,7 @@ class EngineCore:
         return [c for c in ready if c.sequence in self.running]
 
     def _preempt(self, s: Sequence) -> None:
-        """Sends a sequence back to wait; what it has computed may be found when it returns."""
+        """Send a sequence back to wait; what it has computed may be found when it returns."""
         self.counts.preemptions += 1
         self.running.remove(s)
         self._cache.release(s.table)
@@ -421,7 +425,7 @@ class EngineCore:
             self.counts.accepted_tokens += max(0, new - 1)
 
     def _fail(self, s: Sequence, error: OxiBonsaiError) -> None:
-        """Ends one sequence by an error of its own; the others go on."""
+        """End one sequence by an error of its own; the others go on."""
         s.error = error
         s.finish("error")
 
@@ -438,12 +442,12 @@ class EngineCore:
 
 
 def _sibling(s: Sequence) -> Sequence | None:
-    """The sequence whose computed prompt this one takes over; None where it computes its own."""
+    """Return the sequence whose computed prompt this one takes over; None where it computes its own."""
     parent = s.parent
     return None if parent is None or parent.finished or parent.shifts else parent
 
 
 def _newest_of_most(running: list[Sequence]) -> Sequence:
-    """The newest sequence of the tenant that has most of them."""
+    """Return the newest sequence of the tenant that has most of them."""
     held = Counter(s.options.tenant for s in running)
     return max(reversed(running), key=lambda s: held[s.options.tenant])

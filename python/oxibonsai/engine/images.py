@@ -96,7 +96,7 @@ class PromptImages:
 
 
 def _positions(length: int, placed: tuple[PlacedImage, ...], axes: int) -> Positions:
-    """A text's tokens have one position on all axes; a picture's their frame, row and column.
+    """Return a text's tokens have one position on all axes; a picture's their frame, row and column.
 
     What follows a picture goes on behind its largest position.
     """

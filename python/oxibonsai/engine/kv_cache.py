@@ -68,7 +68,7 @@ class KvCache:
 
     @property
     def slot_memory(self) -> Slots | None:
-        """What a pass of the model reads and writes recurrent state in."""
+        """Return the memory of recurrent state that a pass of the model reads and writes."""
         return None if self.slots is None else self.slots.memory
 
     @property
@@ -84,7 +84,7 @@ class KvCache:
         return min(len(self._free[pool]) + self._num_idle[pool], room)
 
     def extend(self, table: PageTable, positions: int) -> None:
-        """Adds pages to a table until it holds ``positions`` positions.
+        """Add pages to a table until it holds ``positions`` positions.
 
         Raises:
             CapacityError: Too few are free; the table is left as it was.
@@ -100,7 +100,7 @@ class KvCache:
         table.pages.extend(self._take(table.pool) for _ in range(needed))
 
     def release(self, table: PageTable) -> None:
-        """Gives up the pages and slots of a table."""
+        """Return up the pages and slots of a table."""
         self._truncate(table, 0)
         for slot in (table.slot, table.backup):
             if slot is not None and self.slots is not None:
@@ -108,7 +108,7 @@ class KvCache:
         table.slot = table.backup = table.newest = None
 
     def attach(self, table: PageTable) -> None:
-        """Gives a table a slot, where it has none and the model has recurrent state.
+        """Return a table a slot, where it has none and the model has recurrent state.
 
         Raises:
             CapacityError: No slot is free.
@@ -123,7 +123,7 @@ class KvCache:
         table.slot = Slot(index, len(table.keys) * PAGE_POSITIONS)
 
     def fork(self, table: PageTable, positions: int) -> PageTable:
-        """A table with the state of the first ``positions`` positions.
+        """Return a table with the state of the first ``positions`` positions.
 
         With recurrent state it may cover fewer: :meth:`PageTable.reach` tells.
 
@@ -163,7 +163,7 @@ class KvCache:
         return positions
 
     def back_up(self, table: PageTable) -> None:
-        """Keeps the state of now for :meth:`rewind`, which else finds one at a border of pages only.
+        """Keep the state of now for :meth:`rewind`, which else finds one at a border of pages only.
 
         Raises:
             CapacityError: No slot is free for it.
@@ -176,7 +176,7 @@ class KvCache:
         table.backup.position = table.slot.position
 
     def border_state(self, table: PageTable, positions: int) -> tuple[int, bytes]:
-        """The state at the last border of pages up to which there is one: a border and a slot's bytes.
+        """Return the state at the last page border that has one: the border and the slot's bytes.
 
         Args:
             table: Of a sequence; it is not changed.
@@ -212,7 +212,7 @@ class KvCache:
         return last if first < last < end else end
 
     def make_writable(self, table: PageTable, first: int, last: int) -> None:
-        """Copies the pages of positions ``first`` to ``last`` that others use or may find.
+        """Copy the pages of positions ``first`` to ``last`` that others use or may find.
 
         Raises:
             CapacityError: No page is free for a copy.
@@ -228,7 +228,7 @@ class KvCache:
                 table.pages[i] = copy
 
     def find(self, tokens: Items[int], pool: int = 0, root: bytes = b"") -> PageTable:
-        """A table of the kept pages that hold the beginning of ``tokens``; it has no slot yet.
+        """Return a table of the kept pages that hold the beginning of ``tokens``; it has no slot yet.
 
         At least one token is left to compute: the logits after the last one are wanted. With recurrent
         state it ends at a border with a snapshot, which :meth:`attach` then reads.
@@ -298,7 +298,7 @@ class KvCache:
             self._take_snapshot(self.slots, table, computed, generated)
 
     def forget(self, tokens: Items[int], pool: int = 0, root: bytes = b"") -> int:
-        """Drops the unused pages and the snapshots of a text; arguments as of :meth:`find`.
+        """Drop the unused pages and the snapshots of a text; arguments as of :meth:`find`.
 
         Returns:
             How many positions those were.
@@ -317,14 +317,14 @@ class KvCache:
         return len(unused) * PAGE_POSITIONS if self.pools else dropped
 
     def clear(self) -> None:
-        """Drops every unused page and every snapshot from the prefix cache."""
+        """Drop every unused page and every snapshot from the prefix cache."""
         if self.slots is not None:
             self.slots.clear()
         for pool, page in list(self._idle):
             self._forget(pool, page)
 
     def _truncate(self, table: PageTable, positions: int) -> None:
-        """Drops the pages of later positions, and the keys of pages that are not full then."""
+        """Drop the pages of later positions, and the keys of pages that are not full then."""
         kept = -(-positions // PAGE_POSITIONS)
         for page in reversed(table.pages[kept:]):  # a page is of no use once an earlier one is gone
             self._drop(table.pool, page)
@@ -334,7 +334,7 @@ class KvCache:
     def _nearest(
         self, slots: SlotCache, table: PageTable, positions: int
     ) -> tuple[int, int | None]:
-        """The longest beginning of a table, of at most ``positions``, with a state, and its slot."""
+        """Return the longest prefix of a table, of at most ``positions``, with a state, and its slot."""
         reached, state = 0, None
         for slot in (table.slot, table.backup):
             if slot is not None and reached < slot.position <= positions:
@@ -350,7 +350,7 @@ class KvCache:
     def _take_snapshot(
         self, slots: SlotCache, table: PageTable, computed: int, generated: bool
     ) -> None:
-        """Keeps the state at the border of a page, if that is what the table's slot holds."""
+        """Keep the state at the border of a page, if that is what the table's slot holds."""
         if table.slot is None or table.slot.position != computed:
             return
         key = table.keys[-1]

@@ -61,7 +61,7 @@ class KvPressurePolicy:
     _level: int = field(default=0, init=False)
 
     def observe(self, pressure: float) -> None:
-        """Takes in the used share of the cache's byte budget.
+        """Take in the used share of the cache's byte budget.
 
         Args:
             pressure: 0 to 1.

@@ -60,7 +60,7 @@ def load(
     image_max_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Engine:
-    """Loads a model and makes an engine.
+    """Load a model and make an engine.
 
     Args:
         source: What :func:`oxibonsai.opening.open_model` takes: a file, a folder with one or

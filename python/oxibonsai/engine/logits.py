@@ -30,7 +30,7 @@ def iter_logits(
     first: int = 0,
     images: Items[tuple[PlacedImage, ...]] | None = None,
 ) -> Iterator[tuple[int, int, Rows]]:
-    """Runs several texts side by side; yields (text, first position, rows [n, vocabulary]) in order.
+    """Run several texts side by side; yield (text, first position, rows [n, vocabulary]) in order.
 
     The lock of the engine is held for one step at a time. With recurrent state, no more texts run at
     once than the engine has slots for; the others follow.
@@ -88,9 +88,7 @@ def _run_group(
 
 
 def _cuts(sequences: list[Sequence], first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
-    """Steps from ``first`` to ``last - 1`` of about ``size`` positions, at which no text is cut within
-    rows of a picture that see each other.
-    """
+    """Yield steps of about ``size`` positions that cut no rows of an image that see each other."""
     while first < last:
         end = min(first + size, last)
         blocks = [b for s in sequences if s.images for b in s.images.blocks(first, last)]

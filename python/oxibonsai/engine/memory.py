@@ -1,4 +1,4 @@
-"""What the state of sequences takes of a machine's memory, and how much context that leaves."""
+"""Plan the memory of sequences' state, and the context that it leaves room for."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def plan_slots(
 def make_cache(
     model: Model, types: tuple[str, ...], positions: int, *, keep: bool, plan: SlotPlan | None
 ) -> KvCache:
-    """The state that an engine hands out.
+    """Return the state that an engine hands out.
 
     Args:
         model: Whose state it is. That of an encoder has neither pages nor slots.
@@ -106,7 +106,7 @@ def make_cache(
 
 
 def default_ctx_size(config: ModelConfig) -> int:
-    """The model's own context, cut to what the machine's memory suits."""
+    """Return the model's own context, cut to what the machine's memory suits."""
     gib = physical_memory() / (1 << 30)
     suited = next((size for limit, size in _CONTEXT_BY_GIB if gib <= limit), _LARGEST_DEFAULT)
     return min(config.max_position_embeddings, suited)
@@ -119,7 +119,7 @@ def fit_ctx_size(
     parallel: int,
     plan: SlotPlan | None = None,
 ) -> int:
-    """The context of each sequence on the model's devices.
+    """Return the context of each sequence on the model's devices.
 
     Args:
         model: With its weights on the device.

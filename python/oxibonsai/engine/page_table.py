@@ -1,4 +1,4 @@
-"""What one sequence holds of the engine's state."""
+"""Pages and slot that one sequence holds."""
 
 from __future__ import annotations
 

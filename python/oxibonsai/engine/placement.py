@@ -35,7 +35,7 @@ def place_model(
     load: Callable[[Device | DevicePlan], Model],
     check: Callable[[Model], None],
 ) -> Model:
-    """A model on a device, its kernels compared with the definition.
+    """Return a model on a device, its kernels compared with the definition.
 
     With ``auto``, the first GPU on which the model loads and gives the definition's bytes; where there
     is none, the CPU and a warning that says why. Where ``auto`` is the default of

@@ -74,7 +74,7 @@ class EnginePool:
         on_failure: Callable[[], None] | None = None,
         **options: Any,
     ) -> EnginePool:
-        """Loads a model once and makes engines over its weights.
+        """Load a model once and make engines over its weights.
 
         Args:
             source: What :func:`oxibonsai.load` takes.
@@ -112,17 +112,17 @@ class EnginePool:
 
     @property
     def failure(self) -> BaseException | None:
-        """What stopped an engine; None while all of them run."""
+        """Return the error that stopped an engine; None while all of them run."""
         return next((r.failure for r in self._runners if r.failure is not None), None)
 
     def after_steps(self, call: Callable[[], None]) -> None:
-        """Calls this after each step of an engine, in the engine's thread; it must not block."""
+        """Call this after each step of an engine, in the engine's thread; it must not block."""
         for runner in self._runners:
             runner.after_step = call
 
     @contextmanager
     def permit(self, timeout: float | None = None, tenant: str = "") -> Iterator[Engine]:
-        """An engine with room for one request, in the order of arrival.
+        """Yield an engine with room for one request, in the order of arrival.
 
         Args:
             timeout: Seconds to wait at most; None: as long as it takes.
@@ -141,7 +141,7 @@ class EnginePool:
             request.leave()
 
     def queue_up(self, tenant: str = "") -> EngineRequest:
-        """Puts a request into the queue; it gets an engine at once where one is free.
+        """Put a request into the queue; it gets an engine at once where one is free.
 
         Args:
             tenant: Whose request it is.
@@ -171,7 +171,7 @@ class EnginePool:
             runner.close()
 
     def wait_for(self, request: EngineRequest, timeout: float | None) -> Engine | None:
-        """The engine that a request was given; None after the timeout."""
+        """Return the engine that a request was given; None after the timeout."""
         request.ready.wait(timeout)
         with self._lock:
             self._check_open()
@@ -223,7 +223,7 @@ class EnginePool:
         return exceeds_share(waiting, tenant, self._most_waiting)
 
     def _hand_out(self) -> None:
-        """Gives permits to those that wait, as long as there are any for them."""
+        """Return permits to those that wait, as long as there are any for them."""
         # A closed or failed pool gives no permits; waiting requests get an error.
         while not self._ended and any(self._admit(request) for request in self._next_of_each()):
             pass
@@ -238,7 +238,7 @@ class EnginePool:
         return sorted(first.values(), key=lambda p: (held[p.tenant], self._turns.get(p.tenant, 0)))
 
     def _admit(self, request: EngineRequest) -> bool:
-        """Gives a waiting request a permit: a free one, or that of a tenant that has two more."""
+        """Return a waiting request a permit: a free one, or that of a tenant that has two more."""
         busy = [sum(p.engine is e for p in self._running) for e in self.engines]
         choice = [i for i, e in enumerate(self.engines) if request.engine in (None, e)]
         free = min(choice, key=lambda i: busy[i])
@@ -260,7 +260,7 @@ class EnginePool:
         return True
 
     def _victim(self, request: EngineRequest) -> EngineRequest | None:
-        """The newest request of the tenant with most permits, if pausing it is fair."""
+        """Return the newest request of the tenant with most permits, if pausing it is fair."""
         held = Counter(p.tenant for p in self._running)
         candidates = [
             p for p in self._running
@@ -300,7 +300,7 @@ class EngineRequest:
             s.paused = paused
 
     def wait(self, timeout: float | None = None) -> Engine | None:
-        """Waits for its engine.
+        """Wait for its engine.
 
         Args:
             timeout: Seconds to wait at most; None: as long as it takes.

@@ -186,7 +186,7 @@ class PooledStates:
 
 
 def _one_hot(pieces: list[tuple[_Text, int]], types: int) -> Floats:
-    """The type of each row of a step, whose pieces are done: float32 [rows, types]."""
+    """Return the type of each row of a step, whose pieces are done: float32 [rows, types]."""
     chosen = [
         int(text.ids.first is not None and position >= text.ids.first)
         for text, count in pieces

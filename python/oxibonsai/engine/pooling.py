@@ -36,7 +36,7 @@ class Pooler:
         self._vector = np.empty(0)
 
     def add(self, row: Floats) -> None:
-        """The state at the next position of ``rows``."""
+        """Add the state at the next position of ``rows``."""
         wide = row.astype(np.float64)
         self._count += 1
         if self._count == 1:
@@ -68,7 +68,7 @@ class TokenStates:
         self._states: list[Floats] = []
 
     def add(self, row: Floats) -> None:
-        """The state at the next position."""
+        """Add the state at the next position."""
         self._states.append(row)
 
     def result(self) -> Floats:
@@ -77,7 +77,7 @@ class TokenStates:
 
 
 def unit(vector: Floats) -> Floats:
-    """The vector divided by its Euclidean norm; zero stays zero.
+    """Return the vector divided by its Euclidean norm; zero stays zero.
 
     Squares are exact in float64 and their sum is rounded once, so that the norm does not depend on
     an order of additions.

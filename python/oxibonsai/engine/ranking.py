@@ -68,7 +68,7 @@ class Ranker:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the scores of :meth:`classify` are of; empty where the file does not say."""
+        """Return the labels of the scores of :meth:`classify`; empty where the file names none."""
         head = self._model.config.classifier
         return () if head is None else head.labels
 
@@ -116,7 +116,7 @@ class Ranker:
     def pair_ids(
         self, query: str, documents: Items[str], *, watch: Watch | None = None
     ) -> list[Ids]:
-        """What the model reads for each document; arguments and errors as of :meth:`rank`.
+        """Return the ids that the model reads for each document; arguments and errors as of :meth:`rank`.
 
         Args:
             query: One text.
@@ -129,7 +129,7 @@ class Ranker:
         return [self._ids(i, query, document, watch) for i, document in enumerate(documents)]
 
     def rank_ids(self, pairs: Items[Ids], *, top_n: int | None = None) -> Ranking:
-        """The ranking of pairs that :meth:`pair_ids` made."""
+        """Return the ranking of pairs that :meth:`pair_ids` made."""
         if top_n is not None and top_n < 1:
             raise RequestError(f"top_n is {top_n}; it is 1 or more")
         scores = self._scores(pairs)
@@ -174,7 +174,7 @@ class Ranker:
         return self._model.run_pooled(SCORES, vectors)
 
     def _ids(self, index: int, text: str, second: str | None, watch: Watch | None = None) -> Ids:
-        """A text, or a query and a document as the model was trained on them."""
+        """Return a text, or a query and a document as the model was trained on them."""
         if self._tokenizer is None:
             raise FormatError(f"{self._path} has no tokenizer: it cannot read texts")
         if not text or second == "":
@@ -216,5 +216,5 @@ class Ranker:
 
 
 def _fill(template: str, **values: str) -> str:
-    """The template with its names in braces replaced, each where the template has it."""
+    """Return the template with its names in braces replaced, each where the template has it."""
     return re.sub(r"\{(query|document)\}", lambda found: values[found[1]], template)

@@ -39,7 +39,7 @@ class EngineRunner:
         self._work.set()
 
     def close(self) -> None:
-        """Cancels what runs and ends the thread."""
+        """Cancel what runs and end the thread."""
         self._closing = True
         self.wake()
         self._thread.join()

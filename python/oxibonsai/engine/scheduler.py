@@ -64,11 +64,11 @@ class ServiceCounts:
         self._had: dict[str, float] = {}
 
     def of(self, tenant: str) -> float:
-        """What a tenant has had."""
+        """Return a tenant's service so far."""
         return self._had.get(tenant, 0.0)
 
     def observe(self, chunks: list[Chunk]) -> None:
-        """Counts one step."""
+        """Count one step."""
         had = {t: rows * _DECAY for t, rows in self._had.items() if rows > _NEGLIGIBLE}
         for c in chunks:
             cost = c.rows if c.reads_prompt else c.rows * _DECODING_COST

@@ -29,7 +29,7 @@ def open_pictures(
     image_min_tokens: int | None = None,
     image_max_tokens: int | None = None,
 ) -> PictureReader | None:
-    """What reads pictures for a model; None: it reads text only.
+    """Return the reader of images for a model; None for a model of texts only.
 
     Args:
         model: The language model.
@@ -65,7 +65,7 @@ def open_pictures(
 
 
 def _beside(source: Source | None, model: Model, tokenizer: Tokenizer) -> PictureReader | None:
-    """The first that fits. Nobody asked for the others, but why none of them fits is said."""
+    """Return the first that fits. Nobody asked for the others, but why none of them fits is said."""
     found = towers_beside(source, model.weights.checkpoint.path)
     first = next(found, None)
     if first is None:  # as usual; the pass that reads pictures is not compiled then

@@ -28,7 +28,7 @@ Speculate = Callable[[], "Speculator | None"]
 
 @dataclass(frozen=True)
 class Options:
-    """What a sequence does beyond sampling.
+    """Options of a sequence beyond sampling.
 
     Attributes:
         structure: What the text must match.
@@ -57,7 +57,7 @@ class Options:
 
     @property
     def cache_root(self) -> bytes:
-        """What the keys and values depend on beside the tokens; see :class:`KvCache`."""
+        """Return the hash of what keys and values depend on beside the tokens; see :class:`KvCache`."""
         if not self.cache_salt:
             return self.adapter.encode()
         # Longer than the hash of a page, so that no salt can be made to look like one.
@@ -154,7 +154,7 @@ class Sequence:
 
     @property
     def cache_root(self) -> bytes:
-        """What keys and values depend on beside the tokens before them; see :class:`KvCache`.
+        """Return the hash of what keys and values depend on beside earlier tokens; see :class:`KvCache`.
 
         Behind an encoder, which sees its tokens from both sides, that is all that it has read.
         """
@@ -207,19 +207,19 @@ class Sequence:
         return sum(t.logprob for t in self.logprobs) / max(len(self.logprobs), 1)
 
     def raise_error(self) -> None:
-        """Raises what has ended it, where that was an error."""
+        """Raise what has ended it, where that was an error."""
         if self.error is not None:
             raise self.error
 
     def finish(self, reason: str, matched: str | int | None = None) -> None:
-        """Ends the text. The reason is set last, so whoever reads it finds the text complete."""
+        """End the text. The reason is set last, so whoever reads it finds the text complete."""
         if self.text_output is not None:
             self.text_output.finish()
         self.matched_stop = matched
         self.finish_reason = reason
 
     def append(self, token: int) -> None:
-        """Adds a generated token."""
+        """Add a generated token."""
         self.tokens.append(token)
         if self.history is not self.tokens:
             self.history.append(token)

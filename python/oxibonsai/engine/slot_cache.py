@@ -87,7 +87,7 @@ class SlotCache:
         return self.used < self.plan.sequences
 
     def take(self) -> int:
-        """A slot of its own for a sequence; what it holds is of no meaning.
+        """Return a slot of its own for a sequence; what it holds is of no meaning.
 
         Raises:
             CapacityError: Sequences hold all of them.
@@ -103,7 +103,7 @@ class SlotCache:
         return self._free.pop()
 
     def give_back(self, index: int) -> None:
-        """Makes a slot free."""
+        """Make a slot free."""
         self._free.append(index)
 
     def copy(self, source: int | None, target: int) -> None:
@@ -112,7 +112,7 @@ class SlotCache:
             self.memory.copy(source, target)
 
     def keep(self, key: tuple[int, bytes], index: int) -> None:
-        """Takes a snapshot of a slot, where there is room for one.
+        """Take a snapshot of a slot, where there is room for one.
 
         Args:
             key: The pool of the sequence's pages, and the hash of its tokens.
@@ -129,7 +129,7 @@ class SlotCache:
         self._snapshots[key] = snapshot
 
     def find(self, key: tuple[int, bytes]) -> int | None:
-        """The slot of a snapshot, which is now the most recently used; None: there is none.
+        """Return the slot of a snapshot, which is now the most recently used; None: there is none.
 
         If :meth:`take` then gives away this very slot, it still holds the state.
         """
@@ -143,7 +143,7 @@ class SlotCache:
         return key in self._snapshots
 
     def forget(self, key: tuple[int, bytes]) -> bool:
-        """Drops a snapshot; returns whether there was one."""
+        """Drop a snapshot; return whether there was one."""
         index = self._snapshots.pop(key, None)
         if index is None:
             return False
@@ -151,7 +151,7 @@ class SlotCache:
         return True
 
     def clear(self) -> None:
-        """Drops every snapshot."""
+        """Drop every snapshot."""
         while self._snapshots:
             self._forget_oldest()
 

@@ -37,7 +37,7 @@ _LARGEST_HEADER = 1 << 28
 
 @dataclass(frozen=True)
 class Restored:
-    """What a snapshot held.
+    """The contents of a snapshot.
 
     Attributes:
         sequence: Taken in by the engine; it runs on with the next step unless it had ended.
@@ -56,7 +56,7 @@ def save(
     path: str | os.PathLike[str],
     notes: dict[str, Any] | None = None,
 ) -> int:
-    """Writes a sequence that runs, waits or has ended; under its name only when complete.
+    """Write a sequence that runs, wait or has ended; under its name only when complete.
 
     Args:
         engine: Whose sequence it is.
@@ -98,7 +98,7 @@ def save(
 def restore(
     engine: Engine, path: str | os.PathLike[str], options: Options | None = None
 ) -> Restored:
-    """Reads a sequence back; its text goes on byte for byte as it would have.
+    """Read a sequence back; its text goes on byte for byte as it would have.
 
     Args:
         engine: Of the same model, with pages of the same type of keys and values.

@@ -36,11 +36,11 @@ class TextOutput:
         return None if self._scanner is None else self._scanner.hit
 
     def feed(self, token: int, *, may_stop: bool = True) -> None:
-        """Takes the next token; stop strings count only where they may stop the text."""
+        """Take the next token; stop strings count only where they may stop the text."""
         self._add(self._decoder.feed(token), may_stop)
 
     def finish(self) -> None:
-        """Shows what was held back: nothing more will come."""
+        """Show what was held back: nothing more will come."""
         self._add(self._decoder.flush(), True)
         rest = "" if self._scanner is None else self._scanner.flush()
         if rest:

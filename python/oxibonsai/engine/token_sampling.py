@@ -38,7 +38,7 @@ def sample_tokens(
     eos_ids: frozenset[int],
     ctx_size: int,
 ) -> None:
-    """Appends the token that the first row gives, and those of further rows while the draft holds.
+    """Append the token that the first row gives, and those of further rows while the draft holds.
 
     Args:
         sequence: All but its last token is computed before; again afterwards.
@@ -62,7 +62,7 @@ def sample_tokens(
 
 
 def _choose(sequence: Sequence, logits: Row, eos_ids: frozenset[int]) -> int:
-    """The next token: a forced one, or the sampler's."""
+    """Return the next token: a forced one, or the sampler's."""
     constraint = sequence.constraint
     mask, banned = None, frozenset[int]()
     if constraint is not None:

@@ -32,7 +32,7 @@ Progress = Callable[[int, float], None]  # windows done, the mean divergence so 
 
 @dataclass(frozen=True)
 class Divergence:
-    """What a comparison gives; differences are this model minus the base, probabilities 0 to 1.
+    """Results of a comparison; differences are this model minus the base, probabilities 0 to 1.
 
     Attributes:
         ppl: This model's perplexity of the base's text.
@@ -74,7 +74,7 @@ def measure_divergence(
     chunks: int | None = None,
     progress: Progress | None = None,
 ) -> Divergence:
-    """Compares a model with a base on the base's own tokens.
+    """Compare a model with a base on the base's own tokens.
 
     Args:
         engine: A model whose context holds a window of the base.
@@ -152,6 +152,6 @@ def _summary(positions: list[tuple[float, float, float, bool]], windows: int) ->
 
 
 def _difference(a: Estimate, b: Estimate, correlation: float) -> Estimate:
-    """``a - b`` of two correlated estimates."""
+    """Return ``a - b`` of two correlated estimates."""
     variance = a.error**2 + b.error**2 - 2.0 * correlation * a.error * b.error
     return Estimate(a.value - b.value, max(variance, 0.0) ** 0.5)

@@ -47,7 +47,7 @@ def base_bytes(ctx_size: int, vocab_size: int, windows: int) -> int:
 
 
 def quantize(row: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """The record of a row of logits; float32 throughout, rounded half to even."""
+    """Return the record of a row of logits; float32 throughout, rounded half to even."""
     highest = row.max()
     lowest = max(row.min(), highest - _DEPTH)
     log_sum = np.float32(np.log(np.exp(row - highest).sum(dtype=np.float64)))
@@ -79,7 +79,7 @@ class KlBaseWriter:
         out.write(np.array(tokens[: windows * ctx_size], dtype="<i4").tobytes())
 
     def add(self, row: npt.NDArray[np.float32]) -> None:
-        """The next scored position's logits."""
+        """Add the next scored position's logits."""
         self._out.write(quantize(row).tobytes())
 
 

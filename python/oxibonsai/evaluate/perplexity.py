@@ -22,7 +22,7 @@ _BLOCK_VALUES = 1 << 22  # logits held at a time: 16 MiB
 
 @dataclass(frozen=True)
 class Perplexity:
-    """What a measurement gives.
+    """Results of a measurement.
 
     Attributes:
         ppl: ``exp`` of the mean negative log-likelihood.

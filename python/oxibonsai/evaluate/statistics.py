@@ -33,7 +33,7 @@ def exponential(log: Estimate) -> Estimate:
 
 
 def root(square: Estimate) -> Estimate:
-    """The square root, the error carried over to first order."""
+    """Return the square root, the error carried over to first order."""
     value = square.value**0.5
     return Estimate(value, 0.5 * square.error / value if value > 0.0 else 0.0)
 

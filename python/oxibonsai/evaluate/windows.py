@@ -89,6 +89,6 @@ def cut_windows(
 
 
 def make_window(tokens: Sequence[int], first: int, bos: int | None) -> Window:
-    """The window over these tokens that counts from ``first`` on."""
+    """Return the window over these tokens that counts from ``first`` on."""
     inputs = tuple(tokens) if bos is None else (bos, *tokens[1:])
     return Window(inputs, first, tuple(tokens[first + 1 :]))

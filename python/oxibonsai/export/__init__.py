@@ -32,7 +32,7 @@ def save_model(
     format: Format = "safetensors",
     dtype: str = "float32",
 ) -> None:
-    """Writes a model into a folder, which is made where it is not there.
+    """Write a model into a folder, which is made where it is not there.
 
     Args:
         checkpoint: Of the model.
@@ -79,7 +79,7 @@ def save_model(
 
 @contextmanager
 def _together(place: Path) -> Iterator[Path]:
-    """A folder whose files go into ``place`` when all of them are complete, or not at all."""
+    """Yield a folder whose files move into ``place`` when all of them are complete, or not at all."""
     make_room(place / "model.safetensors")
     part, moved = Path(tempfile.mkdtemp(dir=place, suffix=".part")), list[Path]()
     try:
@@ -103,7 +103,7 @@ def _together(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def _folder(place: Path) -> Iterator[None]:
-    """Makes a folder; on an error, the folders that it made and that are still empty are removed."""
+    """Make a folder; on an error, the folders that it made and that are still empty are removed."""
     made = [folder for folder in (place, *place.parents) if not folder.exists()]
     try:
         place.mkdir(parents=True, exist_ok=True)

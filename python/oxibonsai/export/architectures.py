@@ -1,4 +1,4 @@
-"""What the configurations of architectures say beside what all of them do.
+"""Fields of architectures' configurations beside those that all of them have.
 
 An architecture is here, in :mod:`oxibonsai.export.mixtures` or in :mod:`oxibonsai.export.states` if
 :mod:`oxibonsai.export.inverse` can undo its conversion from the recipe. Whether a configuration is the
@@ -109,7 +109,7 @@ def _phi3(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def _xielu(checkpoint: Checkpoint) -> dict[str, Floats]:
-    """The constants of each layer's activation."""
+    """Return the constants of each layer's activation."""
     found = {}
     for part, shape in XIELU.items():
         numbers = np.asarray(checkpoint.file.get(f"xielu.{part}"), np.float32)
@@ -155,7 +155,7 @@ _SAME_LAYERS = {
 
 
 def saved_as(checkpoint: Checkpoint, c: ModelConfig) -> str | None:
-    """The architecture under whose names a model is saved: its own, or one with the same layers."""
+    """Return the architecture under whose names a model is saved: its own, or one with the same layers."""
     if c.architecture in ENCODERS:
         return encoder_as(checkpoint, c)
     if not c.generates:

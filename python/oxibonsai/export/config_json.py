@@ -25,14 +25,12 @@ _SAMPLING = {
 
 
 def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
-    """The configuration, in the form that all versions of transformers read; errors as of
-    :func:`inverse_of`.
-    """
+    """Return the configuration that all versions of transformers read; see :func:`inverse_of`."""
     return inverse_of(checkpoint, dtype).config
 
 
 def inverse_of(checkpoint: Checkpoint, dtype: str) -> Inverse:
-    """A model read backwards, with its configuration.
+    """Return a model read backwards, with its configuration.
 
     Raises:
         UnsupportedError: transformers does not have the architecture, or its configuration no place for

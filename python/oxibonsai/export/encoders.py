@@ -1,4 +1,4 @@
-"""What the configurations of encoders and classifiers say."""
+"""Fields of the configurations of encoders and classifiers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _segments(checkpoint: Checkpoint) -> int:
 
 
 def _labels(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    """What a classifier's scores are of."""
+    """Return the fields of a classifier's labels."""
     if c.classifier is None:
         return {}
     if not c.classifier.labels:
@@ -146,7 +146,7 @@ def _t5(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def _t5_saved(model_type: str, kind: str) -> dict[str, Saved]:
-    """Of the whole model, and of its encoder alone."""
+    """Return the entries of the whole model and of its encoder alone."""
     whole = Saved(
         model_type, kind, _t5, "layer_norm_epsilon", head_dim=False, rope="none",
         task="ForConditionalGeneration",
@@ -187,14 +187,12 @@ _SCORING = [name for name, saved in ENCODERS.items() if saved.prefix]
 
 
 def scoring(saved: Saved) -> Saved:
-    """The same for a classifier."""
+    """Return the entry of a classifier."""
     return replace(saved, task="ForSequenceClassification")
 
 
 def encoder_as(checkpoint: Checkpoint, c: ModelConfig) -> str | None:
-    """The name in ``ENCODERS`` of a model whose architecture is one of them; None: it has a head
-    that no class of transformers' has.
-    """
+    """Return the model's name in ``ENCODERS``; None if no class of transformers has its head."""
     if c.classifier is not None:
         return c.architecture if c.architecture in _SCORING else None
     if c.architecture.startswith("t5") and checkpoint.has("enc.blk.1.attn_rel_b.weight"):

@@ -1,4 +1,4 @@
-"""What the configurations of Gemma 3n and Gemma 4 say, whose layers differ in kind."""
+"""Fields of the configurations of Gemma 3n and Gemma 4, whose layers differ in kind."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def _shared(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def _widths(c: ModelConfig) -> list[int]:
-    """Of each layer's MLP."""
+    """Return each layer's MLP width."""
     return [c.of_layer(i).intermediate_size for i in range(c.num_hidden_layers)]
 
 
 def _thetas(c: ModelConfig) -> tuple[Fields, Fields]:
-    """The rotary embeddings of layers that see all, and of those with a window."""
+    """Return the rotary embeddings of layers that see all, and of those with a window."""
     assert c.rope_local is not None  # of every file of these architectures
     full = {"rope_type": "default", "rope_theta": short(c.rope.theta)}
     return full, {**full, "rope_theta": short(c.rope_local.theta)}
 
 
 def _share(deviations: float) -> float:
-    """The share of a normal distribution below so many deviations, in as few digits as say it."""
+    """Return the share of a normal distribution below so many deviations, in as few digits as say it."""
     if deviations == -math.inf:
         return 0.0
     share = NormalDist().cdf(deviations)
@@ -66,7 +66,7 @@ def _gemma3n(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def _kv_heads(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
-    """Of layers with a window, and of those without, whose values may be their keys.
+    """Return the key-value heads of layers with and without a window; some use their keys as values.
 
     Raises:
         UnsupportedError: Heads differ and values are apart, which transformers does not have.

@@ -74,7 +74,7 @@ class _Converted(Keys):
         self._stated = stated
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A key's value as a file has it."""
+        """Return a key's value as a file has it."""
         return self._stated.get(f"{self.architecture}.{key}", default)
 
 
@@ -186,7 +186,7 @@ class Inverse:
         return Lazy(shape, read)
 
     def _lost_tensors(self, recipe: Recipe, folder: ModelFolder) -> str:
-        """A tensor that the configuration asks for and the file lacks, or the other way round."""
+        """Return a tensor that the configuration asks for and the file lacks, or the other way round."""
         checkpoint, shapes, extra = self._checkpoint, recipe.shapes(folder), recipe.extra(folder)
         after = PROJECTIONS if self._saved.makes_vectors else ()
         for name, shape in shapes.items():
@@ -265,14 +265,14 @@ class Inverse:
         return self._recipe.parameter_shape(self._folder, tensor, shape)
 
     def _values(self, tensor: _core.TensorInfo, place: int | None = None) -> Floats:
-        """What the parameter of a tensor holds, or that of one matrix of a stack."""
+        """Return the values of a tensor's parameter, or of one matrix of a stack."""
         held, shape = self._checkpoint.file.tensor_bytes(tensor.name), tuple(tensor.shape)
         if place is not None:
             held, shape = held.reshape(shape[0], -1)[place], shape[1:]
         return self._undone(tensor.name, _core.decode(tensor.quant_type, held).reshape(shape))
 
     def _undone(self, tensor: str, values: Floats) -> Floats:
-        """What ``convert`` does to a parameter's values, undone from the last step to the first."""
+        """Undo what ``convert`` does to a parameter's values, from the last step to the first."""
         recipe, folder = self._recipe, self._folder
         if (offset := recipe.offset(tensor)) != 0.0:
             values = values - np.float32(offset)
@@ -288,7 +288,7 @@ class Inverse:
 
 
 def _as_read(value: Any, kind: str) -> Any:
-    """A value as it comes back from a file."""
+    """Return a value as it comes back from a file."""
     if kind == "f32":
         return float(np.float32(value))
     if kind == "arr[f32]":

@@ -1,4 +1,4 @@
-"""What the configurations of models with experts say, and their parameters that are no tensor alone."""
+"""Fields of the configurations of models with experts, and parameters that are no tensor alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROJECTIONS, _NUMBERED = ("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w
 
 
 def each_expert(module: str, projections: tuple[str, ...] = _PROJECTIONS) -> JoinedShapes:
-    """The matrices of each expert, by the module of a layer that has them."""
+    """Return the matrices of each expert, by the module of a layer that has them."""
     return {
         f"model.layers.{{layer}}.{module}.{{expert}}.{part}.weight": None for part in projections
     }
@@ -50,7 +50,7 @@ def _mixtral(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def qwen_experts(c: ModelConfig) -> Fields:
-    """Of all of Qwen's, whose every layer has experts."""
+    """Return the fields of Qwen's models whose every layer has experts."""
     own: Fields = {"decoder_sparse_step": 1, "mlp_only_layers": [], "use_sliding_window": False}
     return {**_chosen(c), **own, "moe_intermediate_size": experts_of(c).intermediate_size}
 
@@ -89,7 +89,7 @@ def _phimoe(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def granite_factors(c: ModelConfig) -> Fields:
-    """Of embeddings, scores, residuals and logits."""
+    """Return the factors of embeddings, scores, residuals and logits."""
     return {
         "attention_multiplier": c.attention_scale,
         "embedding_multiplier": c.embedding_scale,
@@ -110,7 +110,7 @@ def _granite_input(folder: ModelFolder) -> tuple[int, ...]:
 
 
 def granite_shared_input(folder: ModelFolder) -> tuple[int, ...]:
-    """Of the gate's rows above the other half's, in the part of all tokens."""
+    """Return the shape of the shared part's gate rows above the other half's."""
     return 2 * folder.count("shared_intermediate_size"), folder.count("hidden_size")
 
 
@@ -148,7 +148,7 @@ def _down(folder: ModelFolder) -> tuple[int, ...]:
 
 
 def _shared_count(e: ExpertsConfig) -> int:
-    """Of experts that all tokens have; one too few if their width is no multiple of another's."""
+    """Return the number of shared experts; one too few if their width is no multiple of another's."""
     return e.shared_intermediate_size // e.intermediate_size
 
 
@@ -381,7 +381,7 @@ MIXTURES: dict[str, Saved] = {
 
 
 def with_experts(architecture: str, e: ExpertsConfig) -> str:
-    """What transformers has as another architecture than GGUF, by its name in ``SAVED``."""
+    """Return the name in ``SAVED`` of an architecture that transformers has as another one than GGUF."""
     if architecture == "llama":
         return "mixtral"
     if architecture == "granitemoe" and e.shared_intermediate_size:

@@ -15,7 +15,7 @@ _SHORT, _LONG = "rope_factors_short.weight", "rope_factors_long.weight"
 
 
 def rope_fields(checkpoint: Checkpoint, c: ModelConfig, *, by_kind: bool) -> dict[str, Any]:
-    """The rotary embedding, of the layers that have one."""
+    """Return the rotary embedding, of the layers that have one."""
     rope = c.rope if c.rope.rotary_dim > 0 or c.rope_local is None else c.rope_local
     if rope.rotary_dim == 0:
         return {}
@@ -63,7 +63,7 @@ def original_context(checkpoint: Checkpoint) -> int:
 
 
 def yarn_rope(checkpoint: Checkpoint, c: ModelConfig, scores: float) -> dict[str, Any]:
-    """A rotary embedding with YaRN's factor of the scores, and growth of queries.
+    """Return a rotary embedding with YaRN's factor of the scores, and growth of queries.
 
     Args:
         checkpoint: Of the model.

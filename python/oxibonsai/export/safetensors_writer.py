@@ -28,7 +28,7 @@ class Exported:
 
 
 def write_safetensors(path: Path, tensors: list[Exported], dtype: str) -> None:
-    """Writes a file that appears under its name when it is complete.
+    """Write a file that appears under its name when it is complete.
 
     Args:
         path: The file.

@@ -80,7 +80,7 @@ def windows(c: ModelConfig) -> Fields:
 
 
 def mosaic_sizes(c: ModelConfig) -> Fields:
-    """The names that MPT and DBRX have for what others call otherwise."""
+    """Return the names that MPT and DBRX have for what others call otherwise."""
     return {
         "d_model": c.hidden_size,
         "n_heads": c.num_attention_heads,

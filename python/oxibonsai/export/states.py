@@ -1,4 +1,4 @@
-"""What the configurations of models with recurrent states say."""
+"""Fields of the configurations of models with recurrent states."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _lfm2moe(checkpoint: Checkpoint, c: ModelConfig) -> Fields:
 
 
 def _heads_of_states(c: ModelConfig) -> Fields:
-    """Of Mamba 2 beside attention, as Granite and Falcon call it."""
+    """Return the heads of Mamba 2 beside attention, as Granite and Falcon call them."""
     m = _mamba_of(c)
     return {
         "hidden_act": "silu",

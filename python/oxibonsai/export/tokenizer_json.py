@@ -99,7 +99,7 @@ def _config(vocabulary: Vocabulary, special: dict[str, str | None]) -> dict[str,
 
 
 def _inputs(file: ModelFile) -> dict[str, Any]:
-    """What a tokenizer returns for a model that tells the texts of a pair apart."""
+    """Return the inputs of a model that tells the texts of a pair apart."""
     if file.get("tokenizer.ggml.token_type_count", 1) < 2:
         return {}
     return {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}

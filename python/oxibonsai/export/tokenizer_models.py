@@ -1,4 +1,4 @@
-"""What ``tokenizer.json`` says of each kind of vocabulary: the model, and the steps around it."""
+"""Parts of ``tokenizer.json`` for each kind of vocabulary: the model, and the steps around it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def spm(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Parts:
 
 
 def gemma4(checkpoint: Checkpoint, vocabulary: Vocabulary) -> Parts:
-    """The same with merges of its own, and no space in front of a text."""
+    """Return the parts of Gemma 4: merges of its own, and no space in front of a text."""
     return _characters(checkpoint, vocabulary, _stated_merges(checkpoint), prefix=False)
 
 
@@ -218,7 +218,7 @@ def rwkv_file(vocabulary: Vocabulary) -> str:
 
 
 def _bytes_of(text: str) -> bytes:
-    """The bytes whose repr, without its quotes, a token's text is."""
+    """Return the bytes whose repr, without its quotes, a token's text is."""
     for quote in ("'", '"'):  # repr takes the one that need not be escaped
         try:
             token: bytes = ast.literal_eval(f"b{quote}{text}{quote}")

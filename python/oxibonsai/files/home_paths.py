@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def with_home(path: str | os.PathLike[str]) -> Path:
-    """A path with ``~`` and ``~NAME`` replaced by a home folder.
+    """Return a path with ``~`` and ``~NAME`` replaced by a home folder.
 
     ``~NAME`` of an unknown user stays as it is, so that opening it fails as any missing file does;
     ``Path.expanduser`` raises RuntimeError for it.

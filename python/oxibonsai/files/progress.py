@@ -9,7 +9,7 @@ Progress = Callable[[int, int], None]
 
 
 def counted(total: int, progress: Progress | None) -> Callable[[int], None]:
-    """What to call with the bytes of each part, as it is done; ``progress`` is told their sum."""
+    """Return a callback for the bytes of each part; ``progress`` is told their sum."""
     done = 0
 
     def count(more: int) -> None:

@@ -15,7 +15,7 @@ _PREFIX = "folder-"
 
 @contextmanager
 def scratch_folder(place: Path) -> Iterator[Path]:
-    """A new folder inside ``place``, removed afterwards; those of killed processes go first.
+    """Yield a new folder inside ``place``, removed afterwards; those of killed processes go first.
 
     Its maker holds a lock on the folder itself, which ends with the process.
 

@@ -16,7 +16,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def step_progress(label: str, unit: str) -> Iterator[StepProgress]:
-    """Shows how far some work is.
+    """Show how far some work is.
 
     Args:
         label: What is done: ``"Reading the prompt"``.

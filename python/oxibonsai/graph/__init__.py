@@ -1,4 +1,4 @@
-"""What a model page is written in: a builder of graphs."""
+"""The builder of graphs, in which a model's pass is written."""
 
 from oxibonsai.graph.builder import Builder, Routing, Value, Vector
 from oxibonsai.graph.hadamard import HadamardFold

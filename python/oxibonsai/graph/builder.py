@@ -70,7 +70,7 @@ class Builder:
         sequences: bool = False,
         pixels: int = 1,
     ) -> Value:
-        """A float32 matrix that comes with each batch.
+        """Return a float32 matrix that comes with each batch.
 
         Args:
             name: What the batch calls it.
@@ -82,7 +82,7 @@ class Builder:
         return self.graph.input(name, cols, own_rows, sequences, pixels)
 
     def rms_norm(self, x: Value, weight: Vector, eps: float) -> Value:
-        """x / sqrt(mean(x^2) + eps) * weight over each row."""
+        """Return x / sqrt(mean(x^2) + eps) * weight over each row."""
         return self.graph.rms_norm(x, weight, eps)
 
     def layer_norm(
@@ -109,7 +109,7 @@ class Builder:
         bias: list[Vector | None] | None = None,
         add: Value | None = None,
     ) -> list[Value]:
-        """x times each weight's transpose; quantized weights share one rounding of x.
+        """Return x times each weight's transpose; quantized weights share one rounding of x.
 
         Args:
             x: [n, cols of every weight].
@@ -133,7 +133,7 @@ class Builder:
         return self.graph.rope(x, self._table(config), head_dim, config.interleaved)
 
     def temper(self, x: Value, config: Rotation, head_dim: int) -> Value:
-        """x times the temperature of its position, which ``config`` describes; nothing is rotated."""
+        """Return x times the temperature of its position, as ``config`` says; nothing is rotated."""
         still = np.zeros(head_dim // 2, dtype=np.float32)
         table = self.graph.rope_table(
             still, 1.0, config.temperature, config.temperature_step, config.temperature_offset
@@ -215,7 +215,7 @@ class Builder:
         )
 
     def add_paged_layer(self, kv_heads: int, head_dim: int) -> int:
-        """Declares keys and values of one more layer of the cache; returns its number.
+        """Declare keys and values of one more layer of the cache; return its number.
 
         For passes that store and attend apart; :meth:`attention` does all three.
         """
@@ -223,7 +223,7 @@ class Builder:
         return len(self.graph.paged_layers) - 1
 
     def store_kv(self, k: Value, v: Value, layer: int) -> None:
-        """Writes the tokens' keys and values to the pages of a layer."""
+        """Write the tokens' keys and values to the pages of a layer."""
         self.graph.store_kv(k, v, layer)
 
     def attend_local(
@@ -294,15 +294,15 @@ class Builder:
         return self.graph.gated(gate, up, "sigmoid")
 
     def clamped_swiglu(self, gate: Value, up: Value) -> Value:
-        """g * sigmoid(1.702 g) * (u + 1) with g = min(gate, 7) and u = up within -7 and 7."""
+        """Return g * sigmoid(1.702 g) * (u + 1) with g = min(gate, 7) and u = up within -7 and 7."""
         return self.graph.gated(gate, up, "swiglu_oai")
 
     def multiply(self, a: Value, b: Value) -> Value:
-        """a * b."""
+        """Return a * b."""
         return self.graph.gated(a, b, "identity")
 
     def multiply_vector(self, x: Value, vector: Vector) -> Value:
-        """x * vector in each row."""
+        """Return x * vector in each row."""
         # No op of its own: so few models need it, and it costs nothing beside a linear layer.
         return self.multiply(x, self.add_vector(self.scale(x, 0.0), vector))
 
@@ -311,11 +311,11 @@ class Builder:
         return self.graph.gated(gate, up, "relu2")
 
     def silu(self, x: Value) -> Value:
-        """x / (1 + exp(-x))."""
+        """Return x / (1 + exp(-x))."""
         return self.graph.activate(x, "silu")
 
     def gelu(self, x: Value) -> Value:
-        """x (1 + erf(x / sqrt(2))) / 2."""
+        """Return x (1 + erf(x / sqrt(2))) / 2."""
         return self.graph.activate(x, "gelu")
 
     def gelu_tanh(self, x: Value) -> Value:
@@ -327,7 +327,7 @@ class Builder:
         return self.graph.activate(x, "relu")
 
     def tanh(self, x: Value) -> Value:
-        """tanh(x)."""
+        """Return the hyperbolic tangent of x."""
         return self.softcap(x, 1.0)
 
     def sigmoid(self, x: Value) -> Value:
@@ -343,33 +343,33 @@ class Builder:
         return self.graph.xielu(x, alpha_p, alpha_n, beta, eps)
 
     def clamp(self, x: Value, limit: float) -> Value:
-        """x within -limit and limit."""
+        """Return x within -limit and limit."""
         return self.graph.clamp(x, limit)
 
     def add_vector(self, x: Value, vector: Vector) -> Value:
-        """x + vector in each row."""
+        """Return x + vector in each row."""
         return self.graph.add_vector(x, vector)
 
     def scale_columns(self, x: Value, factors: Vector) -> Value:
-        """x * factors in each row: a transform of blocks of one value."""
+        """Return x * factors in each row: a transform of blocks of one value."""
         return self.graph.hadamard(x, 1, None, factors)
 
     def add(self, a: Value, b: Value) -> Value:
-        """a + b."""
+        """Return a + b."""
         return self.graph.add(a, b)
 
     def scale(self, x: Value, factor: float) -> Value:
-        """x * factor."""
+        """Return x * factor."""
         return self.graph.scale(x, factor)
 
     def softcap(self, x: Value, cap: float) -> Value:
-        """cap * tanh(x / cap)."""
+        """Return cap * tanh(x / cap)."""
         return self.graph.softcap(x, cap)
 
     def hadamard(
         self, x: Value, block: int, before: Vector | None = None, after: Vector | None = None
     ) -> Value:
-        """after * H(before * x), H the orthonormal Hadamard matrix over each block of a row."""
+        """Return after * H(before * x), H the orthonormal Hadamard matrix over each block of a row."""
         return self.graph.hadamard(x, block, before, after)
 
     def route(
@@ -440,7 +440,7 @@ class Builder:
         return self.graph.expert_linear(self._read_by(weight, x), routing.panels, weight, bias)
 
     def combine(self, x: Value, routing: Routing, *, weighted: bool = True) -> Value:
-        """The sum of what a token's experts gave, by their weights or plain: [tokens, cols]."""
+        """Return the sum of what a token's experts gave, by their weights or plain: [tokens, cols]."""
         return self.graph.combine(x, routing.places, routing.weights if weighted else None)
 
     def mix_parts(self, x: Value, weights: Value, parts: int) -> Value:
@@ -454,7 +454,7 @@ class Builder:
         return self.graph.mix_parts(x, weights, parts)
 
     def match_rms(self, x: Value, like: Value, floor: float) -> Value:
-        """x * sqrt(mean(like^2) / max(mean(x^2), floor)) over each row."""
+        """Return x * sqrt(mean(like^2) / max(mean(x^2), floor)) over each row."""
         return self.graph.match_rms(x, like, floor)
 
     def keep_largest(self, x: Value, deviations: float) -> Value:
@@ -462,7 +462,7 @@ class Builder:
         return self.graph.keep_largest(x, deviations)
 
     def gate_rows(self, x: Value, gate: Value) -> Value:
-        """x * sigmoid(gate), with one gate for each row."""
+        """Return x * sigmoid(gate), with one gate for each row."""
         return self.graph.gate_rows(x, gate)
 
     def head_linear(self, x: Value, weight: _core.Weight) -> Value:
@@ -509,7 +509,7 @@ class Builder:
         tiled: bool,
         eps: float,
     ) -> Value:
-        """The gated delta rule over a sequence's tokens: [tokens, value_heads * value_dim].
+        """Return the gated delta rule over a sequence's tokens: [tokens, value_heads * value_dim].
 
         The state S of a value head decays by ``exp(decay * softplus(alpha + dt_bias))``, then takes
         ``k (sigmoid(beta) * (v - S^T k))^T``; the result is ``S^T q``.
@@ -544,7 +544,7 @@ class Builder:
         groups: int,
         state_dim: int,
     ) -> Value:
-        """The scan of Mamba 2 over a sequence's tokens: [tokens, heads * head_dim].
+        """Return the scan of Mamba 2 over a sequence's tokens: [tokens, heads * head_dim].
 
         With ``dt = softplus(time_step + dt_bias)`` the state S of a head decays by
         ``exp(decay * dt)``, then takes ``b (dt * x)^T``; the result is ``S^T c + skip * x``.
@@ -574,7 +574,7 @@ class Builder:
         decay: Vector,
         skip: Vector,
     ) -> Value:
-        """The selective scan of Mamba 1 over a sequence's tokens: [tokens, channels].
+        """Return the selective scan of Mamba 1 over a sequence's tokens: [tokens, channels].
 
         With ``dt = softplus(time_step + dt_bias)`` the state h of a channel becomes
         ``exp(decay * dt) * h + b * (dt * x)``; the result is ``sum(h * c) + skip * x``.
@@ -594,7 +594,7 @@ class Builder:
     def wkv7_scan(
         self, r: Value, w: Value, k: Value, v: Value, kk: Value, a: Value, *, head_dim: int
     ) -> Value:
-        """The scan of RWKV-7 over a sequence's tokens: [tokens, heads * head_dim].
+        """Return the scan of RWKV-7 over a sequence's tokens: [tokens, heads * head_dim].
 
         The state S of a head becomes ``decay S - (kk * a) (S^T kk)^T + k v^T``, where each row of S
         has a factor, ``decay = exp(-e^-0.5 * sigmoid(w))``; the result is ``S^T r``.
@@ -616,11 +616,11 @@ class Builder:
         return self.graph.select_columns(x, first, count, period or x.cols)
 
     def join_rows(self, a: Value, b: Value) -> Value:
-        """The rows of two inputs, those of a first: [tokens, cols]. A step takes one sequence."""
+        """Return the rows of two inputs, those of a first: [tokens, cols]. A step takes one sequence."""
         return self.graph.join_rows(a, b)
 
     def split_rows(self, x: Value, first: Value, last: Value) -> tuple[Value, Value]:
-        """The rows of x, apart again: as many as ``first`` has, and as ``last`` has."""
+        """Return the rows of x, apart again: as many as ``first`` has, and as ``last`` has."""
         return self.graph.split_rows(x, first, last)
 
     def sinusoids(self, x: Value, frequencies: Vector) -> Value:
@@ -628,11 +628,11 @@ class Builder:
         return self.graph.sinusoids(x, frequencies)
 
     def modulate(self, x: Value, scale: Value, shift: Value) -> Value:
-        """x * (1 + scale) + shift in every row; scale and shift are one row of the sequence."""
+        """Return x * (1 + scale) + shift in every row; scale and shift are one row of the sequence."""
         return self.graph.modulate(x, scale, shift)
 
     def add_gated(self, x: Value, y: Value, gate: Value) -> Value:
-        """x + gate * y in every row; the gate is one row of the sequence."""
+        """Return x + gate * y in every row; the gate is one row of the sequence."""
         return self.graph.add_gated(x, y, gate)
 
     def group_moments(self, x: Value, groups: int, eps: float) -> Value:
@@ -681,7 +681,7 @@ class Builder:
         return self.graph.transpose_heads(x, outer, inner)
 
     def insert_rows(self, x: Value, rows: Value, first: int = 0, *, added: bool = False) -> Value:
-        """x with rows of an input in place of the tokens that stand for them: [tokens, cols].
+        """Return x with rows of an input in place of the tokens that stand for them: [tokens, cols].
 
         A token -1 - i stands for row i.
 
@@ -694,8 +694,7 @@ class Builder:
         return self.graph.insert_rows(x, rows, first, added)
 
     def images(self, h: Value, part: int = 0, *, added: bool = False) -> Value:
-        """h with rows of pictures in place of the tokens that stand for them; here, in a pass over
-        text alone, h as it is.
+        """Return h with rows of images in place of their tokens; in a pass over text alone, h as it is.
 
         Args:
             h: [tokens, cols], after what scales the embeddings of tokens.
@@ -707,7 +706,7 @@ class Builder:
         return h
 
     def select_outputs(self, x: Value) -> Value:
-        """The rows of the batch that want an output: [outputs, cols]."""
+        """Return the rows of the batch that want an output: [outputs, cols]."""
         return self.graph.select_outputs(x)
 
     def output(self, name: str, value: Value) -> None:
@@ -715,7 +714,7 @@ class Builder:
         self.graph.set_output(name, value)
 
     def _table(self, config: Rotation) -> Value:
-        """cos and sin for every row, made once a step for all layers."""
+        """Return cos and sin for every row, made once a step for all layers."""
         if config not in self._tables:
             frequencies = np.array(config.frequencies(), dtype=np.float32)
             self._tables[config] = self.graph.rope_table(
@@ -729,7 +728,7 @@ class Builder:
         return self._tables[config]
 
     def regroup_values(self, x: Value, weight: _core.Weight, key_heads: int, heads: int) -> Value:
-        """What a gated delta rule's output matrix reads, its heads in the order of the fold.
+        """Return the input of a gated delta rule's output matrix, heads in the order of the rotation.
 
         Args:
             x: [tokens, heads * value_dim]; value head h shares key head ``h % key_heads``.
@@ -743,12 +742,12 @@ class Builder:
         return self.transpose_heads(x, heads // key_heads, key_heads)
 
     def _read_by(self, weight: _core.Weight, x: Value) -> Value:
-        """What a matrix reads of x, before any rounding."""
+        """Return a matrix's input x before any rounding."""
         folded = self._fold is not None and self._fold.has_matrix(weight.name)
         return self._fold_input(x) if folded else x
 
     def _fold_input(self, x: Value) -> Value:
-        """x as folded matrices want it, made once for all of them."""
+        """Return x as folded matrices want it, made once for all of them."""
         if x not in self._folded:
             assert self._fold is not None
             signs = self._fold.signs_of(x.cols)

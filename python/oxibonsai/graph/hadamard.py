@@ -42,5 +42,5 @@ class HadamardFold:
         return name in self.tables
 
     def signs_of(self, width: int) -> npt.NDArray[np.float32] | None:
-        """The signs of rows of a width; None where all are 1."""
+        """Return the signs of rows of a width; None where all are 1."""
         return self.signs[width] if self.signs else None

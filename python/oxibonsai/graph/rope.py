@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Rotation(Protocol):
-    """What a rotary embedding turns pairs by."""
+    """The angles by which a rotary embedding turns pairs."""
 
     @property
     def interleaved(self) -> bool:
@@ -90,7 +90,7 @@ class AxialRope:
 
 
 def section_axes(sections: tuple[int, ...], pairs: int, *, interleaved: bool) -> tuple[int, ...]:
-    """The axis of each pair in M-RoPE, whose axes are time, height and width.
+    """Return the axis of each pair in M-RoPE, whose axes are time, height and width.
 
     Args:
         sections: Pairs of each axis.

@@ -39,7 +39,7 @@ def as_rows(ids: Any) -> list[list[int]]:
 
 
 def as_columns(input_ids: Any, attention_mask: Any, past: int) -> tuple[Ids, npt.NDArray[np.bool_]]:
-    """New ids [batch, new], and which of them the attention mask shows.
+    """Return new ids [batch, new], and which of them the attention mask shows.
 
     Args:
         input_ids: [batch, new].
@@ -68,7 +68,7 @@ def like(values: npt.NDArray[Any], example: Any) -> Any:
 
 
 def tensor(rows: list[Any], kind: str) -> Any:
-    """A numpy or torch array of integers from rows of equal lengths."""
+    """Return a numpy or torch array of integers from rows of equal lengths."""
     if kind not in ("np", "pt"):
         raise RequestError(f"return_tensors is {kind!r}; it must be 'np' or 'pt'")
     try:

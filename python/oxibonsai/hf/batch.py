@@ -89,7 +89,7 @@ class Limits:
         return -(-width // multiple) * multiple if multiple else width
 
     def cut(self, items: list[Any], most: int) -> list[Any]:
-        """The first or last items."""
+        """Return the first or last items."""
         if len(items) <= most:
             return items
         return items[:most] if self.truncation_side == "right" else items[len(items) - most :]
@@ -131,7 +131,7 @@ def framed_row(
 def windows(
     ids: list[int], places: list[Offset], frame: Frame, limits: Limits, stride: int
 ) -> list[tuple[list[int], list[Offset]]]:
-    """A text in pieces that fit, each of which begins with the last tokens of the one before.
+    """Return a text in pieces that fit, each of which begins with the last tokens of the one before.
 
     Args:
         ids, places: Of the whole text.
@@ -164,7 +164,7 @@ def padded(
 
 
 def fill(row: list[Any], value: Any, width: int, side: Side) -> list[Any]:
-    """A row with as many values added as it lacks."""
+    """Return a row with as many values added as it lacks."""
     filling = [value] * max(0, width - len(row))
     return row + filling if side == "right" else filling + row
 
@@ -177,7 +177,7 @@ def finished(
     rows: Sequence[Row] = (),
     texts: Sequence[str] = (),
 ) -> BatchEncoding:
-    """Lists or tensors; of one text [n] for lists, [1, n] for tensors."""
+    """List or tensors; of one text [n] for lists, [1, n] for tensors."""
     if kind is not None:
         return BatchEncoding({n: tensor(rows_, kind) for n, rows_ in columns.items()}, rows, texts)
     plain = {n: rows_[0] if is_one else rows_ for n, rows_ in columns.items()}

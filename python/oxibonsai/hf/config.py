@@ -38,7 +38,7 @@ def count_parameters(checkpoint: Checkpoint, without_embeddings: bool = False) -
 
 
 class LoadedConfig:
-    """What a model is, field by field as attributes.
+    """A model's configuration, its fields as attributes.
 
     Fields that Hugging Face's configuration of the architecture has are those of the
     ``config.json`` that ``save_pretrained`` writes.

@@ -1,4 +1,4 @@
-"""What stands between the messages of a caller and a chat template, as transformers 5 has it."""
+"""Prepare a caller's messages for a chat template as transformers 5 does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
 def as_conversations(given: Sequence[Any]) -> tuple[list[Conversation], bool]:
-    """The conversations, and whether they are a batch."""
+    """Return the conversations, and whether they are a batch."""
     if not given:
         raise RequestError("the conversation is empty: it needs a message")
     is_batch = isinstance(given[0], list | tuple)
@@ -28,7 +28,7 @@ def as_conversations(given: Sequence[Any]) -> tuple[list[Conversation], bool]:
 
 
 def prepare_messages(conversation: Conversation) -> list[dict[str, Any]]:
-    """Copies without keys that are None, the reasoning under every name that templates know."""
+    """Copy without keys that are None, the reasoning under every name that templates know."""
     messages = []
     for i, message in enumerate(conversation):
         if not isinstance(message, Mapping):
@@ -84,7 +84,7 @@ def check_variables(template: ChatTemplate, names: set[str], arguments: set[str]
 def render_open(
     template: ChatTemplate, messages: list[dict[str, Any]], field: str, options: dict[str, Any]
 ) -> str:
-    """The prompt up to where a field of the last message ends, for the model to go on there.
+    """Return the prompt up to where a field of the last message ends, for the model to go on there.
 
     Args:
         template: The chat format.
@@ -122,7 +122,7 @@ def render_open(
 
 
 def _tag_last_text(parts: Sequence[Mapping[str, Any]]) -> tuple[str, list[Mapping[str, Any]]]:
-    """The last text of a message in parts, and the parts with a tag behind that text."""
+    """Return the last text of a message in parts, and the parts with a tag behind that text."""
     for i in range(len(parts) - 1, -1, -1):
         if "text" in parts[i]:
             text = str(parts[i]["text"])

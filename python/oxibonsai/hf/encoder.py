@@ -181,7 +181,7 @@ class TextEncoder(SpecialTokens):
         return_tensors: str | None = None,
         verbose: bool = True,
     ) -> BatchEncoding:
-        """Fills up what the tokenizer gave before: one encoding, or a list of them.
+        """Fill up what the tokenizer gave before: one encoding, or a list of them.
 
         Args:
             encoded_inputs: A dict of columns, or a list of dicts, with ``input_ids``.

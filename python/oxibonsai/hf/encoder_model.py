@@ -74,7 +74,7 @@ class Encoder(LoadedModel):
     def _read(
         self, input_ids: Any, attention_mask: Any, token_type_ids: Any
     ) -> tuple[list[Ids], Mask]:
-        """The tokens of each text that the mask shows, and the mask."""
+        """Return the tokens of each text that the mask shows, and the mask."""
         if input_ids is None:
             raise RequestError("input_ids is missing")
         ids, mask = as_columns(input_ids, attention_mask, 0)
@@ -174,7 +174,7 @@ def _second_text(types: npt.NDArray[Any]) -> int | None:
 
 
 def _loss(logits: Floats, labels: npt.NDArray[Any]) -> float:
-    """That of transformers for such labels, whose kind says which."""
+    """Return transformers' loss for such labels, whose kind says which."""
     x = logits.astype(np.float64)
     if x.shape[1] == 1:
         _check_labels(labels.size == len(x), labels, x)
@@ -203,7 +203,7 @@ class AutoModel:
 
     @staticmethod
     def from_pretrained(source: str | os.PathLike[str] | None = None, **options: Any) -> Encoder:
-        """An encoder, or the layers of a decoder or classifier without its head.
+        """Return an encoder, or the layers of a decoder or classifier without its head.
 
         Args:
             source: As for ``AutoModelForCausalLM``.
@@ -222,7 +222,7 @@ class AutoModelForSequenceClassification:
     def from_pretrained(
         source: str | os.PathLike[str] | None = None, **options: Any
     ) -> SequenceClassifier:
-        """A model with a head that scores texts.
+        """Return a model with a head that scores texts.
 
         Args:
             source: As for ``AutoModelForCausalLM``.

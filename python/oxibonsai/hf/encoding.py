@@ -1,4 +1,4 @@
-"""What a tokenizer gives: columns of ids, masks and offsets, with the names of transformers."""
+"""A tokenizer's results: columns of ids, masks and offsets, with the names of transformers."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ class BatchEncoding(dict[str, Any]):
         return True
 
     def to(self, device: Any, *, non_blocking: bool = False) -> BatchEncoding:
-        """Moves the torch tensors to a device."""
+        """Move the torch tensors to a device."""
         for name, value in self.items():
             if is_torch(value):
                 self[name] = value.to(device, non_blocking=non_blocking)
         return self
 
     def convert_to_tensors(self, tensor_type: str | None = None) -> BatchEncoding:
-        """Lists to arrays: ``"np"`` or ``"pt"``."""
+        """List to arrays: ``"np"`` or ``"pt"``."""
         for name, value in self.items() if tensor_type is not None else ():
             self[name] = tensor(value, str(tensor_type))
         return self
 
     def tokens(self, batch_index: int = 0) -> list[str]:
-        """The tokens of a text, as the vocabulary spells them."""
+        """Return the tokens of a text, as the vocabulary spells them."""
         return [self._texts[i] for i in self._row(batch_index).ids]
 
     def sequence_ids(self, batch_index: int = 0) -> list[int | None]:
@@ -102,7 +102,7 @@ class BatchEncoding(dict[str, Any]):
     def char_to_token(
         self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
     ) -> int | None:
-        """The token that has a character; None where there is none."""
+        """Return the token that has a character; None where there is none."""
         batch, char = (
             (0, batch_or_char_index) if char_index is None else (batch_or_char_index, char_index)
         )

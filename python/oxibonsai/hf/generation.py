@@ -58,10 +58,10 @@ _NOT_WITH_BEAMS = ("min_new_tokens", "max_time", "stop_strings", "repetition_pen
 
 
 class Streamer(Protocol):
-    """What transformers' ``TextStreamer`` and ``TextIteratorStreamer`` offer."""
+    """The interface of transformers' ``TextStreamer`` and ``TextIteratorStreamer``."""
 
     def put(self, value: Any) -> None:
-        """Takes the prompt first, then each token."""
+        """Take the prompt first, then each token."""
 
     def end(self) -> None:
         """Nothing more will come."""
@@ -69,7 +69,7 @@ class Streamer(Protocol):
 
 @dataclass(frozen=True)
 class Prompts:
-    """What is to be continued.
+    """The prompts to continue.
 
     Attributes:
         rows: As given, padding included: [batch, width].
@@ -170,7 +170,7 @@ def completed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def torch_seed() -> int | None:
-    """The next number of torch's generator; None in a program without torch."""
+    """Return the next number of torch's generator; None in a program without torch."""
     torch = sys.modules.get("torch")
     return None if torch is None else int(torch.randint(2**63 - 1, ()))
 
@@ -233,7 +233,7 @@ def _run(
     streamer: Streamer | None,
     deadline: float,
 ) -> list[list[int]]:
-    """New tokens of every sample of every prompt, stepped together."""
+    """Return the new tokens of every sample of every prompt, stepped together."""
     sequences: list[EngineSequence] = []
     try:
         for prompt, asked in zip(prompts.shown, options, strict=True):

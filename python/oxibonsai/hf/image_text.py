@@ -26,15 +26,16 @@ _NEEDLESS = ("token_type_ids", "mm_token_type_ids")
 
 
 class ImageTextToText(CausalLM):
-    """A model with Hugging Face's names that takes pictures, too; made by
-    ``AutoModelForImageTextToText``.
+    """A model with Hugging Face's names that takes images, too.
+
+    ``AutoModelForImageTextToText`` makes it.
 
     Calls with ``pixel_values`` run in the engine; all else is as of :class:`CausalLM`.
     """
 
     @property
     def pictures(self) -> PictureReader:
-        """What reads pictures for the model; RequestError where it has no tower."""
+        """Return the model's reader of images; RequestError where it has no tower."""
         if self.engine.pictures is None:
             raise RequestError(NO_IMAGES)
         return self.engine.pictures
@@ -132,7 +133,7 @@ class ImageTextToText(CausalLM):
         )
 
     def _place(self, rows: Sequence[Sequence[int]], columns: dict[str, Any]) -> list[Placed]:
-        """The pictures of each text, at the placeholders that stand for their rows."""
+        """Return the pictures of each text, at the placeholders that stand for their rows."""
         reader = self.pictures
         embeddings = [
             part
@@ -171,7 +172,7 @@ class ImageTextToText(CausalLM):
 
 
 def _columns(*values: Any) -> dict[str, Any]:
-    """What a processor gave beside ids, by name."""
+    """Return a processor's results beside ids, by name."""
     names = ("pixel_values", "image_grid_thw", "image_sizes", "pixel_attention_mask")
     return dict(zip(names, values, strict=True))
 
@@ -183,7 +184,7 @@ class AutoModelForImageTextToText:
     def from_pretrained(
         source: str | os.PathLike[str] | None = None, **options: Any
     ) -> ImageTextToText:
-        """A model with its vision tower.
+        """Return a model with its vision tower.
 
         Args:
             source: As for ``AutoModelForCausalLM``.
@@ -205,7 +206,7 @@ class AutoProcessor:
     def from_pretrained(
         source: str | os.PathLike[str] | ImageTextToText | None = None, **options: Any
     ) -> Processor:
-        """The processor of a model.
+        """Return the processor of a model.
 
         Args:
             source: As for ``AutoModelForImageTextToText``, which it loads; or a loaded model.

@@ -1,4 +1,4 @@
-"""What the models of all Auto classes share: loading, configuration, and where they are."""
+"""Loading, configuration and device of the models of all Auto classes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LoadedModel:
 
     @classmethod
     def load(cls, source: str | os.PathLike[str] | None, options: dict[str, Any]) -> Self:
-        """What ``from_pretrained`` makes of its arguments."""
+        """Load the model that the arguments of ``from_pretrained`` name."""
         place = locate(source, options)
         explain(options)
         return cls(load(place, **options), place or "", options)
@@ -84,7 +84,7 @@ class LoadedModel:
         format: Literal["safetensors", "gguf"] = "safetensors",
         dtype: str = "float32",
     ) -> None:
-        """Writes the model into a folder; see :func:`oxibonsai.export.save_model`."""
+        """Write the model into a folder; see :func:`oxibonsai.export.save_model`."""
         from oxibonsai.export import save_model
 
         save_model(self.engine.model.weights.checkpoint, folder, format=format, dtype=dtype)
@@ -144,7 +144,7 @@ class LoadedModel:
 
 
 def _auto_class_of(dimensions: ModelConfig) -> str:
-    """What gives the results that the model is for."""
+    """Return the Auto class whose results the model is for."""
     if dimensions.decoder is not None:
         return "oxibonsai.load"
     if dimensions.classifier is not None:

@@ -33,7 +33,7 @@ class CausalLM(LoadedModel):
 
     @cached_property
     def transformers_model(self) -> Any:
-        """The same engine as a ``transformers.PreTrainedModel``, for pipelines and harnesses.
+        """Return this engine as a ``transformers.PreTrainedModel``, for pipelines and harnesses.
 
         Raises:
             UnsupportedError: torch or transformers are not installed.
@@ -54,8 +54,9 @@ class CausalLM(LoadedModel):
         return getattr(self.transformers_model, name)
 
     def __call__(self, input_ids: Any = None, **inputs: Any) -> Any:
-        """Logits and more in transformers' output class; see
-        :meth:`oxibonsai.hf.transformers_model.OxiBonsaiForCausalLM.forward`.
+        """Return logits and more in transformers' output class.
+
+        See :meth:`oxibonsai.hf.transformers_model.OxiBonsaiForCausalLM.forward`.
         """
         return self.transformers_model(input_ids, **inputs)
 
@@ -69,7 +70,7 @@ class CausalLM(LoadedModel):
         return self.engine.logits(rows[0])
 
     def load_adapter(self, adapter: str | os.PathLike[str], scale: float = 1.0) -> None:
-        """Adds a low-rank adapter, as PEFT's method of this name: the weights are packed again.
+        """Add a low-rank adapter, as PEFT's method of this name: the weights are packed again.
 
         Args:
             adapter: A folder that PEFT saved, or llama.cpp's GGUF file.
@@ -146,7 +147,7 @@ class CausalLM(LoadedModel):
         )
 
     def _defaults(self, generation_config: Any) -> dict[str, Any]:
-        """Of the model, and over them those of a given configuration."""
+        """Return the model's defaults, and over them those of a given configuration."""
         own = dict(self.config.generation)
         if "transformers_model" in self.__dict__:  # where a caller may have changed them
             own = self.transformers_model.generation_config.to_diff_dict()
@@ -198,7 +199,7 @@ class AutoModelForCausalLM:
 
     @staticmethod
     def from_pretrained(source: str | os.PathLike[str] | None = None, **options: Any) -> CausalLM:
-        """A model by file, folder, ``org/repo``, ``hf:org/repo[:file or quant]`` or ``pip:package``.
+        """Load a model by file, folder, ``org/repo``, ``hf:org/repo[:file or quant]`` or ``pip:package``.
 
         Args:
             source: What :func:`oxibonsai.load` takes, or a repository as transformers names it;

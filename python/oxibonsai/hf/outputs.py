@@ -1,4 +1,4 @@
-"""What a call of a model gives: fields by name, by key and by number, as in transformers."""
+"""Outputs of models: fields by name, by key and by number, as in transformers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ModelOutput(Mapping[str, Any]):
     """A result of several values; those that are None are left out of its keys and numbers."""
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """The values, in order."""
+        """Return the values, in order."""
         return tuple(self.values())
 
     def __getitem__(self, key: Any) -> Any:
@@ -31,7 +31,7 @@ class ModelOutput(Mapping[str, Any]):
 
 @dataclass(eq=False)
 class EncoderOutput(ModelOutput):
-    """Of ``AutoModel``.
+    """The output of ``AutoModel``.
 
     Attributes:
         last_hidden_state: float32 [batch, length, hidden] after the final norm, of the kind that came
@@ -45,7 +45,7 @@ class EncoderOutput(ModelOutput):
 
 @dataclass(eq=False)
 class ClassifierOutput(ModelOutput):
-    """Of ``AutoModelForSequenceClassification``.
+    """The output of ``AutoModelForSequenceClassification``.
 
     Attributes:
         loss: Of the labels that were given, float32; None: there were none.
@@ -58,7 +58,7 @@ class ClassifierOutput(ModelOutput):
 
 @dataclass(eq=False)
 class ImageTextOutput(ModelOutput):
-    """Of ``AutoModelForImageTextToText``, called with pictures.
+    """The output of ``AutoModelForImageTextToText``, called with images.
 
     Attributes:
         logits: float32 [batch, n, vocabulary] after every token, of the kind that came in; zeros where

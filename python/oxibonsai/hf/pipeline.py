@@ -18,7 +18,7 @@ def pipeline(
     model_kwargs: dict[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """transformers' pipeline of this name, run by the engine.
+    """Return transformers' pipeline of this name, run by the engine.
 
     Args:
         task: Only ``"text-generation"``.

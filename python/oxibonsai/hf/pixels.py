@@ -78,7 +78,7 @@ def _tiles_of_texts(grids: Sequence[PixelGrid], counts: Sequence[int]) -> Column
 
 
 def as_grids(processor: ImageProcessor, columns: Mapping[str, Any]) -> list[PixelGrid]:
-    """The pictures of :func:`as_columns`; of a family that cuts them, their tiles one by one.
+    """Return the pictures of :func:`as_columns`; of a family that cuts them, their tiles one by one.
 
     Raises:
         RequestError: They are none of this model.

@@ -1,4 +1,4 @@
-"""What ``from_pretrained`` takes: transformers' arguments, honoured or explained."""
+"""The arguments of ``from_pretrained``: transformers' own, honoured or explained."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REFUSED = {
 
 
 def locate(source: str | os.PathLike[str] | None, options: dict[str, Any]) -> str | None:
-    """What :func:`oxibonsai.load` takes for a model that transformers would name so.
+    """Return the source for :func:`oxibonsai.load` of a model that transformers would name so.
 
     Args:
         source: A file, a folder, ``org/repo`` or ``hf:org/repo``, ``pip:package``.
@@ -74,7 +74,7 @@ def locate(source: str | os.PathLike[str] | None, options: dict[str, Any]) -> st
 
 
 def explain(options: dict[str, Any]) -> None:
-    """Takes transformers' arguments out of the options; says what an argument can't do here.
+    """Take transformers' arguments out of the options; say what an argument can't do here.
 
     Raises:
         UnsupportedError: One asks for what would change the result or the place of the model.
@@ -110,7 +110,7 @@ def check_dtype(dtype: Any, name: str) -> None:
 
 
 def device_of(device_map: Any) -> str:
-    """The one device that transformers' argument names.
+    """Return the one device that transformers' argument names.
 
     Raises:
         UnsupportedError: It spreads the model over several.

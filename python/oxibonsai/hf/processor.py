@@ -101,7 +101,7 @@ class Processor:
         add_generation_prompt: bool = False,
         **variables: Any,
     ) -> Any:
-        """The prompt of a conversation; its pictures are parts ``{"type": "image", "image": ...}``.
+        """Return a conversation's prompt; its images are parts ``{"type": "image", "image": ...}``.
 
         Args:
             conversation: Messages; those with pictures have a list of parts as content.
@@ -134,7 +134,7 @@ class Processor:
         return self.pictures.processor.prepare(read_picture(picture, self.pictures.limits))
 
     def _fill(self, text: str, grids: Sequence[PixelGrid]) -> str:
-        """The text with as many placeholders for each picture as it has rows."""
+        """Return the text with as many placeholders for each picture as it has rows."""
         pieces = text.split(self.image_token)
         tower = self.pictures.tower
         token = self.tokenizer.tokenizer.vocabulary.texts[tower.placeholder]
@@ -147,7 +147,7 @@ class Processor:
 
 
 def _of_each(images: Any, texts: list[str], token: str) -> list[list[Any]]:
-    """The pictures of each text; RequestError where their number is not that of its places."""
+    """Return the pictures of each text; RequestError where their number is not that of its places."""
     places = [text.count(token) for text in texts]
     if images is None:
         given: list[list[Any]] = [[] for _ in texts]
@@ -174,7 +174,7 @@ def _picture_parts(conversation: Sequence[Mapping[str, Any]]) -> list[Mapping[st
 
 
 def _without_pictures(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as templates read it: a picture is only told to be one."""
+    """Return a message as templates read it: a picture is only told to be one."""
     content = message.get("content")
     if not isinstance(content, list):
         return dict(message)

@@ -107,7 +107,7 @@ class Rows:
         self._release(old)
 
     def fork(self) -> Rows:
-        """The same texts once more; pages are shared.
+        """Return the same texts once more; pages are shared.
 
         Raises:
             CapacityError: No slot is free for a copy.
@@ -118,7 +118,7 @@ class Rows:
         return made
 
     def crop(self, row: int, length: int) -> None:
-        """Takes away all tokens of a row but the first ``length``."""
+        """Take away all tokens of a row but the first ``length``."""
         sequence = self.rows[row]
         del sequence.tokens[length:]
         # Recurrent state may go back farther: what it lacks is computed again by the next call.
@@ -127,7 +127,7 @@ class Rows:
             sequence.num_computed = self.engine.cache.rewind(sequence.table, computed)
 
     def clear(self) -> None:
-        """Gives all pages back."""
+        """Return all pages back."""
         self._release(self.rows)
         self.rows.clear()
 

@@ -153,7 +153,7 @@ class SentenceTransformer:
         format: Literal["safetensors", "gguf"] = "safetensors",
         dtype: str = "float32",
     ) -> None:
-        """Writes the model into a folder; see :func:`oxibonsai.export.save_model`."""
+        """Write the model into a folder; see :func:`oxibonsai.export.save_model`."""
         from oxibonsai.export import save_model
 
         save_model(self.engine.model.weights.checkpoint, path, format=format, dtype=dtype)

@@ -118,7 +118,7 @@ class SpecialTokens:
         return {t: i for i, (t, kind) in enumerate(kinds) if kind in (CONTROL, USER_DEFINED)}
 
     def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> Any:
-        """The id of a token's text, or of each; that of the unknown token where there is none."""
+        """Return the id of a token's text, or of each; that of the unknown token where there is none."""
         if isinstance(tokens, str):
             return self._ids.get(tokens, self._special["unk"])
         return [self._ids.get(t, self._special["unk"]) for t in tokens]
@@ -126,14 +126,14 @@ class SpecialTokens:
     def convert_ids_to_tokens(
         self, ids: int | Sequence[int], skip_special_tokens: bool = False
     ) -> Any:
-        """The text of an id as the file spells it, or of each."""
+        """Return the text of an id as the file spells it, or of each."""
         if isinstance(ids, int | np.integer):
             return self._text_of(int(ids))
         left_out = set(self.all_special_ids) if skip_special_tokens else set()
         return [self._text_of(int(i)) for i in ids if int(i) not in left_out]
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
-        """The text that tokens spell."""
+        """Return the text that tokens spell."""
         ids = [self._ids.get(t) for t in tokens]
         if None in ids:
             raise RequestError("convert_tokens_to_string: a token is not in the vocabulary")
@@ -196,7 +196,7 @@ class SpecialTokens:
 
 
 def _special_name(name: str) -> tuple[str | None, bool]:
-    """The kind of special token that an attribute is about, and whether it is its id."""
+    """Return the kind of special token that an attribute is about, and whether it is its id."""
     kind, _, rest = name.partition("_")
     is_one = kind in _NAMES and rest in ("token", "token_id")
     return (kind if is_one else None), rest == "token_id"

@@ -71,7 +71,7 @@ class PreTrainedTokenizer(TextEncoder):
 
     @cached_property
     def transformers_tokenizer(self) -> Any:
-        """The same vocabulary as a ``transformers.PreTrainedTokenizerFast``.
+        """Return the same vocabulary as a ``transformers.PreTrainedTokenizerFast``.
 
         For code that asks for that type. Raises UnsupportedError where the vocabulary has no form in
         ``tokenizer.json``.
@@ -88,7 +88,7 @@ class PreTrainedTokenizer(TextEncoder):
         return made
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> tuple[str, ...]:
-        """Writes ``tokenizer.json``, its configuration and the chat template into a folder.
+        """Write ``tokenizer.json``, its configuration and the chat template into a folder.
 
         Returns:
             Paths of the files.
@@ -129,7 +129,7 @@ class PreTrainedTokenizer(TextEncoder):
         return_assistant_tokens_mask: bool = False,
         **variables: Any,
     ) -> Any:
-        """The prompt of a conversation, or of each of several, as transformers 5 makes it.
+        """Return the prompt of a conversation, or of each of several, as transformers 5 makes it.
 
         Args:
             conversation: Messages with ``role`` and ``content``, or a list of such lists.
@@ -208,7 +208,7 @@ class PreTrainedTokenizer(TextEncoder):
         return encoding if return_dict else encoding["input_ids"]
 
     def _choose_template(self, source: str | None, variables: dict[str, Any]) -> ChatTemplate:
-        """The template of a call; takes the texts of special tokens out of its variables."""
+        """Return the template of a call; takes the texts of special tokens out of its variables."""
         source = self.chat_template if source is None else source
         if source is None:
             raise RequestError("this model has no chat template: give one as chat_template")
@@ -243,7 +243,7 @@ class AutoTokenizer:
         trust_remote_code: bool = False,
         **options: Any,
     ) -> PreTrainedTokenizer:
-        """The tokenizer of a model, also of a vocabulary-only GGUF.
+        """Return the tokenizer of a model, also of a vocabulary-only GGUF.
 
         Args:
             source: As for ``AutoModelForCausalLM``.

@@ -43,7 +43,7 @@ _OF_GENERATE = {"tokenizer", "assistant_tokenizer", "cache_position", "synced_gp
 
 
 class EngineCache(Cache):
-    """What ``past_key_values`` is: texts whose keys and values lie in the engine.
+    """The ``past_key_values`` of texts whose keys and values lie in the engine.
 
     Columns count padding, as in transformers; only tokens that the attention mask shows are computed.
 
@@ -57,7 +57,7 @@ class EngineCache(Cache):
         self._lengths: list[list[int]] = []  # tokens of each row up to each column
 
     def __deepcopy__(self, memo: dict[int, Any]) -> EngineCache:
-        """A cache of the same texts, to go on from several times."""
+        """Return a cache of the same texts, to go on from several times."""
         made = EngineCache(self._rows.engine)
         made._rows = self._rows.fork()
         made._lengths = [list(lengths) for lengths in self._lengths]
@@ -66,7 +66,7 @@ class EngineCache(Cache):
     def extend(
         self, ids: np.ndarray, mask: np.ndarray, run: Any, *, last_only: bool
     ) -> list[Results]:
-        """Computes new columns: [batch, new] ids, of which the mask shows some."""
+        """Compute new columns: [batch, new] ids, of which the mask shows some."""
         new = [row[shown].tolist() for row, shown in zip(ids, mask, strict=True)]
         results = self._rows.feed(new, run, last_only=last_only)
         if not self._lengths:
@@ -103,7 +103,7 @@ class EngineCache(Cache):
         """Nothing to do: it can always be cropped."""
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Keeps so many columns, or takes away so many where the number is negative."""
+        """Keep so many columns, or takes away so many where the number is negative."""
         keep = tokens_to_remove
         if keep <= 0:
             keep = self.get_seq_length() + keep
@@ -164,7 +164,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of logits."""
+        """Return the type of logits."""
         return torch.float32
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
@@ -285,7 +285,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *_: Any, **__: Any
     ) -> None:
-        """The engine's cache in place of transformers' own."""
+        """Prepare the engine's cache in place of transformers' own."""
         if generation_config.cache_implementation is not None:
             raise UnsupportedError(
                 f"cache_implementation={generation_config.cache_implementation!r} is not available: "

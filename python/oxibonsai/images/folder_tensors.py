@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object that a file holds; FormatError where it holds something else."""
+    """Return an object that a file holds; FormatError where it holds something else."""
     try:
         if path.stat().st_size > _MOST_JSON_BYTES:
             raise FormatError(f"{path} is too large for a configuration")
@@ -40,7 +40,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class FolderTensors:
-    """Of one network, by diffusers' names.
+    """Tensors of one network, by diffusers' names.
 
     Floats stay in the file, which is mapped. Codes of MLX become the blocks of GGUF that mean the same,
     or float32 where there are none, in a file without a name.
@@ -64,18 +64,18 @@ class FolderTensors:
 
     @property
     def names(self) -> set[str]:
-        """Of all tensors."""
+        """Return the names of all tensors."""
         return set(self._parameters)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor, slowest dimension first; of a convolution [out, in, height, width]."""
+        """Return a tensor's shape, slowest dimension first; of a convolution [out, in, height, width]."""
         shape = self._parameters[name].shape
         if self._channels_last and len(shape) == 4:
             return shape[0], shape[3], shape[1], shape[2]
         return shape
 
     def matrix(self, name: str) -> _core.Weight:
-        """A tensor of two dimensions in its stored form; FormatError for values that are not finite."""
+        """Return a matrix in its stored form; FormatError for values that are not finite."""
         held = self._parameters[name]
         kind, data = self._blocks(held)
         weight = _core.Weight.from_blocks(
@@ -84,18 +84,18 @@ class FolderTensors:
         return require_finite(weight, self.path)
 
     def stored(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
-        """A tensor of any shape as a type of the core and its bytes, for files that hold the same."""
+        """Return a tensor of any shape as a type of the core and its bytes."""
         held = self._parameters[name]
         if self._channels_last and len(held.shape) == 4:
             return "F32", self.array(name).view(np.uint8)
         return self._blocks(held)
 
     def release(self) -> None:
-        """Takes the weights out of memory, once they are packed for a device."""
+        """Take the weights out of memory, once they are packed for a device."""
         self._bytes.release()
 
     def _blocks(self, held: Parameter) -> tuple[str, npt.NDArray[np.uint8]]:
-        """A matrix as a type of the core and its bytes."""
+        """Return a matrix as a type of the core and its bytes."""
         if isinstance(held, FloatParameter) and held.stored.dtype in _PLAIN:
             stored = held.stored
             return stored.dtype, self._bytes.part(stored.path, stored.first, stored.last)
@@ -105,7 +105,7 @@ class FolderTensors:
         return packed[0], self._bytes.keep(packed[1])
 
     def array(self, name: str) -> Floats:
-        """A tensor of any shape as float32."""
+        """Return a tensor of any shape as float32."""
         values = self._parameters[name].values()
         if self._channels_last and values.ndim == 4:
             values = values.transpose(0, 3, 1, 2)
@@ -113,7 +113,7 @@ class FolderTensors:
 
 
 def _stored(folder: Path) -> dict[str, StoredTensor]:
-    """Of the one file of a folder, or of those that its index names."""
+    """Return the tensors of the one file of a folder, or of those that its index names."""
     for stem in _STEMS:
         if (index := folder / f"{stem}.safetensors.index.json").is_file():
             return _sharded(folder, index)
@@ -174,7 +174,7 @@ def _channels_last(parameters: dict[str, Parameter]) -> bool:
 
 
 def require_finite(weight: _core.Weight, path: str) -> _core.Weight:
-    """The weight; FormatError where a value or a scale is not finite."""
+    """Return the weight; FormatError where a value or a scale is not finite."""
     if weight.inspect()["not_finite"]:
         raise FormatError(f"{path}: {weight.name} holds values that are not finite")
     return weight

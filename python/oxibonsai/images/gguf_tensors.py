@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class GgufTensors:
-    """Those tensors of a file whose names begin with a prefix.
+    """Tensors of a file whose names begin with a prefix.
 
     Args:
         checkpoint: The file.
@@ -45,19 +45,19 @@ class GgufTensors:
 
     @property
     def names(self) -> set[str]:
-        """Of all tensors."""
+        """Return the names of all tensors."""
         return set(self._stored)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor, slowest dimension first."""
+        """Return a tensor's shape, slowest dimension first."""
         return self._checkpoint.shape(self._stored[name])
 
     def matrix(self, name: str) -> _core.Weight:
-        """A tensor of two dimensions in its stored form; FormatError for values that are not finite."""
+        """Return a matrix in its stored form; FormatError for values that are not finite."""
         return require_finite(self._checkpoint.weight(self._stored[name]), self.path)
 
     def stored(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
-        """A tensor of any shape as a type of the core and its bytes."""
+        """Return a tensor of any shape as a type of the core and its bytes."""
         stored = self._stored[name]
         return (
             self._checkpoint.file.tensor(stored).quant_type,
@@ -65,12 +65,12 @@ class GgufTensors:
         )
 
     def release(self) -> None:
-        """Takes the weights out of memory, once they are packed for a device."""
+        """Take the weights out of memory, once they are packed for a device."""
         for stored in self._stored.values():
             self._checkpoint.file.release(stored)
 
     def array(self, name: str) -> Floats:
-        """A tensor of any shape as float32."""
+        """Return a tensor of any shape as float32."""
         stored = self._stored[name]
         info = self._checkpoint.file.tensor(stored)
         if not info.decodable:

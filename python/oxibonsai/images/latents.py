@@ -34,7 +34,7 @@ class Grid:
         return self.rows * self.cols
 
     def positions(self, time: int = 0) -> Positions:
-        """The axes time, row, column and text of each token, row after row: int32 [tokens, 4]."""
+        """Return the axes time, row, column and text of each token, row after row: int32 [tokens, 4]."""
         found = np.zeros((self.rows, self.cols, 4), np.int32)
         found[..., 0] = time
         found[..., 1] = np.arange(self.rows)[:, None]
@@ -43,7 +43,7 @@ class Grid:
 
 
 def grid_of(width: int, height: int, patch: int) -> Grid:
-    """The tokens of a picture of a size.
+    """Return the tokens of a picture of a size.
 
     Args:
         width, height: In pixels.
@@ -69,7 +69,7 @@ def grid_of(width: int, height: int, patch: int) -> Grid:
 
 
 def joint_positions(picture: Grid, references: list[Grid]) -> Positions:
-    """Of a picture's tokens and of those of its references after it, each at a time of its own."""
+    """Return the positions of an image's tokens, then of its references', each at a time of its own."""
     times = (_REFERENCE_DISTANCE * (i + 1) for i in range(len(references)))
     parts = [g.positions(time) for g, time in zip(references, times, strict=True)]
     return np.concatenate([picture.positions(), *parts])

@@ -56,7 +56,7 @@ _OTHER = {
 
 
 class _Module(NamedTuple):
-    """What a file has for one module."""
+    """The tensors of a file for one module."""
 
     a: Array  # [rank, columns]
     b: Array  # [rows, rank]
@@ -64,7 +64,7 @@ class _Module(NamedTuple):
 
 
 def read_lora(path: Path, name: str, scale: float) -> Adapter:
-    """Opens a file of safetensors.
+    """Open a file of safetensors.
 
     Args:
         path: The file.
@@ -135,7 +135,7 @@ def _module(
 
 
 def _default_scale(path: Path, name: str) -> float | None:
-    """What the file's metadata say of all modules; None where they say nothing."""
+    """Return the metadata's scale of all modules; None where they name none."""
     from safetensors import safe_open
 
     with safe_open(path, framework="numpy") as file:

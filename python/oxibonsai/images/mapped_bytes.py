@@ -41,7 +41,7 @@ class MappedBytes:
         return np.frombuffer(memoryview(mapped), np.uint8, last - first, first)
 
     def keep(self, data: Bytes) -> Bytes:
-        """The same bytes in a file.
+        """Return the same bytes in a file.
 
         Raises:
             SourceError: There is no room for them.
@@ -58,7 +58,7 @@ class MappedBytes:
         return np.frombuffer(self._made[-1], np.uint8)
 
     def release(self) -> None:
-        """Takes everything out of memory; the next look at it reads the files again."""
+        """Take everything out of memory; the next look at it reads the files again."""
         for file in self._files.values():
             file.release()
         for made in self._made:

@@ -83,7 +83,7 @@ class PartNames:
         return cls(*(os.environ.get(n) or None for n in names))
 
     def over(self, other: PartNames) -> PartNames:
-        """These parts, and those of ``other`` where there are none."""
+        """Return these parts, and those of ``other`` where there are none."""
         return PartNames(
             self.transformer or other.transformer,
             self.vae or other.vae,
@@ -93,7 +93,7 @@ class PartNames:
 
 
 def open_image_model(source: str | os.PathLike[str] | None, parts: PartNames) -> ModelFiles:
-    """Finds and opens all networks.
+    """Find and open all networks.
 
     Args:
         source: A folder as diffusers or PrismML lay it out, ``hf:org/repo``, a GGUF file that
@@ -195,7 +195,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _check_scheduler(path: Path) -> None:
-    """That the file asks for the one schedule that there is."""
+    """Check that the file asks for the one schedule that there is."""
     config = read_json(path)
     wanted = {
         "_class_name": "FlowMatchEulerDiscreteScheduler",
@@ -215,7 +215,7 @@ def _check_scheduler(path: Path) -> None:
 
 
 def _part(place: Path | None, named: str | None, folders: tuple[str, ...], what: str) -> Path:
-    """A network's folder or file."""
+    """Return a network's folder or file."""
     if named is not None:
         path = with_home(named)
         if not path.exists():
@@ -251,7 +251,7 @@ def _vae(path: Path) -> Network:
 
 
 def _tokenizer(place: Path | None, parts: PartNames, text: Path) -> Path | None:
-    """The tokenizer's folder; None where the text encoder brings it along."""
+    """Return the tokenizer's folder; None where the text encoder brings it along."""
     if parts.tokenizer is not None:
         path = with_home(parts.tokenizer)
         if not (path / "tokenizer.json").is_file():

@@ -1,4 +1,4 @@
-"""What a network is loaded from."""
+"""The protocol of the tensors that a network is loaded from."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class StoredTensors(Tensors, Protocol):
     """Tensors of a file, which can be written to another file as they are."""
 
     def stored(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
-        """A tensor of any shape as a type of the core and its bytes."""
+        """Return a tensor of any shape as a type of the core and its bytes."""
 
     def release(self) -> None:
-        """Takes the weights out of memory, once they are packed for a device."""
+        """Take the weights out of memory, once they are packed for a device."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ GENERATORS = ("mlx", "torch")
 
 
 def noise(seed: int, channels: int, rows: int, cols: int, generator: str = "mlx") -> Floats:
-    """Standard normal latents of one picture.
+    """Return standard normal latents of one image.
 
     Both generators fill [channels, rows, cols], which is then transposed to tokens.
 

@@ -60,7 +60,7 @@ _NEEDED = ("num_layers", "num_single_layers", "num_attention_heads", "attention_
 
 
 def open_image_gguf(path: Path) -> Checkpoint:
-    """A GGUF file of a picture model, or of its transformer alone.
+    """Return a GGUF file of a picture model, or of its transformer alone.
 
     Raises:
         FormatError, UnsupportedError: It can't be opened.
@@ -75,7 +75,7 @@ def open_image_gguf(path: Path) -> Checkpoint:
 
 
 def transformer_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The transformer's configuration by diffusers' names; every key of the architecture is known.
+    """Return the transformer's configuration by diffusers' names; every key of the architecture is known.
 
     Raises:
         FormatError: A key is missing or unknown, or the file is of another architecture.
@@ -103,7 +103,7 @@ def transformer_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def vae_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The VAE's configuration."""
+    """Return the VAE's configuration."""
     text = checkpoint.file.get(VAE_CONFIG_KEY)
     try:
         config = json.loads(text) if isinstance(text, str) else None
@@ -115,13 +115,13 @@ def vae_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def counts(checkpoint: Checkpoint) -> dict[str, int]:
-    """Those of ``COUNTS`` that the file has, by the field of ModelFiles."""
+    """Return the file's values of ``COUNTS``, by the field of ModelFiles."""
     given = {key: checkpoint.file.get(f"{ARCHITECTURE}.{key}") for key, _ in COUNTS.values()}
     return checked_counts({k: v for k, v in given.items() if v is not None}, checkpoint.path)
 
 
 def checked_counts(given: Mapping[str, Any], where: Path) -> dict[str, int]:
-    """Counts by the field of ModelFiles.
+    """Count by the field of ModelFiles.
 
     Args:
         given: By the key; other keys are ignored.
@@ -153,7 +153,7 @@ def text_layers(checkpoint: Checkpoint) -> tuple[int, ...] | None:
 
 
 def text_encoder_of(checkpoint: Checkpoint) -> TextFiles:
-    """The text encoder that the file holds.
+    """Return the text encoder that the file holds.
 
     Raises:
         SourceError: It holds none.

@@ -97,7 +97,7 @@ class Painter:
 
     @property
     def channels(self) -> int:
-        """Of a token of latents."""
+        """Return the channels of a token of latents."""
         return self.transformer.config.in_channels
 
     @property
@@ -112,7 +112,7 @@ class Painter:
         return {name: s[0] * s[1] for name, s in shapes.items() if len(s) == 2}
 
     def grid(self, width: int, height: int) -> Grid:
-        """The tokens of a picture; RequestError for a size that can't be drawn."""
+        """Return the tokens of a picture; RequestError for a size that can't be drawn."""
         return grid_of(width, height, self.vae.scale)
 
     def check(self, request: ImageRequest) -> None:
@@ -144,11 +144,11 @@ class Painter:
         return states
 
     def embed(self, states: Floats) -> Floats:
-        """What the transformer's blocks read of a prompt's hidden states: [1, tokens, inner]."""
+        """Return a prompt's hidden states as the transformer's blocks read them: [1, tokens, inner]."""
         return self.transformer.embed_text(states[None])
 
     def embed_prompt(self, prompt: str, length: int | None = None) -> Floats:
-        """The same of a prompt; the last ones are kept."""
+        """Return the hidden states of a prompt for the transformer; the last ones are kept."""
         length = self.prompt_length if length is None else length
         key = (prompt, length)
         if key not in self._prompts:
@@ -159,7 +159,7 @@ class Painter:
         return self._prompts[key]
 
     def draw(self, request: ImageRequest, on_step: OnStep | None = None) -> Pixels:
-        """A picture: uint8 [height, width, 3].
+        """Return a picture: uint8 [height, width, 3].
 
         Raises:
             RequestError: The request can't be drawn.
@@ -175,7 +175,7 @@ class Painter:
         on_step: OnStep | None = None,
         latents: Floats | None = None,
     ) -> tuple[Floats, Grid]:
-        """The steps from noise to a picture's latents.
+        """Return the steps from noise to a picture's latents.
 
         Args:
             request: Its prompt is not looked at.

@@ -20,7 +20,7 @@ Config = TypeVar("Config")
 def checked_config(
     read: Callable[[Mapping[str, Any]], Config], config: Mapping[str, Any], path: str
 ) -> Config:
-    """What ``read`` makes of a file's configuration; FormatError where a value has another type."""
+    """Return ``read``'s result for a configuration; FormatError where a type is wrong."""
     try:
         return read(config)
     except (TypeError, ValueError, ArithmeticError) as e:
@@ -28,7 +28,7 @@ def checked_config(
 
 
 def positive_real(config: Mapping[str, Any], name: str, default: float) -> float:
-    """A finite number above zero of a configuration."""
+    """Return a finite number above zero of a configuration."""
     value = float(config.get(name, default))
     if not 0.0 < value < math.inf:
         raise FormatError(f"{name} is {value}, no number above zero")
@@ -40,20 +40,20 @@ class Tensors(Protocol):
 
     @property
     def path(self) -> str:
-        """What messages call it."""
+        """Return the name for messages."""
 
     @property
     def names(self) -> set[str]:
-        """Of all tensors."""
+        """Return the names of all tensors."""
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor that is there, slowest dimension first."""
+        """Return the shape of a tensor that is there, slowest dimension first."""
 
     def matrix(self, name: str) -> _core.Weight:
-        """A tensor of two dimensions in its stored form."""
+        """Return a tensor of two dimensions in its stored form."""
 
     def array(self, name: str) -> Array:
-        """A tensor of any shape as float32."""
+        """Return a tensor of any shape as float32."""
 
 
 class ArrayTensors:
@@ -70,16 +70,16 @@ class ArrayTensors:
 
     @property
     def names(self) -> set[str]:
-        """Of all tensors."""
+        """Return the names of all tensors."""
         return set(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor that is there."""
+        """Return the shape of a tensor that is there."""
         tensor = self._tensors[name]
         return (tensor.rows, tensor.cols) if isinstance(tensor, _core.Weight) else tensor.shape
 
     def matrix(self, name: str) -> _core.Weight:
-        """A tensor of two dimensions in its stored form."""
+        """Return a tensor of two dimensions in its stored form."""
         tensor = self._tensors[name]
         if isinstance(tensor, _core.Weight):
             return tensor
@@ -87,7 +87,7 @@ class ArrayTensors:
         return _core.Weight.from_blocks(name, "F32", rows.view(np.uint8), rows.shape[1])
 
     def array(self, name: str) -> Array:
-        """A tensor as float32; UnsupportedError where it is packed."""
+        """Return a tensor as float32; UnsupportedError where it is packed."""
         tensor = self._tensors[name]
         if isinstance(tensor, _core.Weight):
             raise UnsupportedError(f"{self.path}: {name} is packed ({tensor.quant_type})")
@@ -111,13 +111,13 @@ class Parameters:
         return name in self._tensors.names
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor; FormatError where it is missing."""
+        """Return a tensor's shape; raise FormatError where it is missing."""
         if name not in self._tensors.names:
             raise FormatError(f"{self._tensors.path} lacks the tensor {name}")
         return self._tensors.shape(name)
 
     def matrix(self, name: str, rows: int, cols: int) -> _core.Weight:
-        """The matrix ``name.weight``, [rows, cols], in its stored form."""
+        """Return the matrix ``name.weight``, [rows, cols], in its stored form."""
         full = f"{name}.weight"
         if full not in self._matrices:
             self._check(full, (rows, cols))
@@ -131,7 +131,7 @@ class Parameters:
         return [whole.slice(end - n, end) for end, n in zip(ends, rows, strict=True)]
 
     def array(self, name: str, *shape: int) -> Array:
-        """A tensor of this shape as float32; FormatError where a value is not finite."""
+        """Return a tensor of this shape as float32; FormatError where a value is not finite."""
         self._check(name, shape)
         values = self._tensors.array(name)
         if not np.isfinite(values).all():

@@ -35,7 +35,7 @@ StepCallback = Callable[["ImagePipeline", int, float, dict[str, Any]], Mapping[s
 
 @dataclass(frozen=True)
 class ImagePipelineOutput:
-    """What a call drew.
+    """Images that a call drew.
 
     Attributes:
         images: By ``output_type``: a list of pictures of Pillow's; float32 [n, height, width, 3] from
@@ -55,7 +55,7 @@ def _open_adapter(source: str, scale: float) -> Adapter:
 
 
 def random_seed() -> int:
-    """A seed of 31 bits that nobody chose."""
+    """Return a seed of 31 bits that nobody chose."""
     return secrets.randbits(31)
 
 
@@ -87,7 +87,7 @@ class ImagePipeline:
         device: str | None = None,
         threads: int | None = None,
     ) -> ImagePipeline:
-        """Opens a model.
+        """Open a model.
 
         Args:
             source: A folder as diffusers or PrismML lay it out, ``hf:org/repo``, a GGUF file, or
@@ -226,7 +226,7 @@ class ImagePipeline:
         steps: int,
         rng: str,
     ) -> ImageRequest:
-        """Checked; of no prompt and seed yet."""
+        """Return the checked request without its prompt and seed."""
         sources = image if isinstance(image, list | tuple) else [] if image is None else [image]
         pictures = [read_picture(source).image for source in sources]
         if strength is not None and len(pictures) != 1:

@@ -28,13 +28,13 @@ def to_pixels(values: Floats) -> Pixels:
 
 
 def to_values(image: Image) -> Floats:
-    """A picture of Pillow's in RGB as float32 [h, w, 3] from -1 to 1."""
+    """Return a picture of Pillow's in RGB as float32 [h, w, 3] from -1 to 1."""
     unit = np.asarray(image, np.uint8).astype(np.float32) / np.float32(255)
     return unit * np.float32(2) - np.float32(1)
 
 
 def resized(image: Image, width: int, height: int) -> Image:
-    """The picture in a size, by Lanczos' filter."""
+    """Return the picture in a size, by Lanczos' filter."""
     from PIL.Image import Resampling
 
     if image.size == (width, height):
@@ -43,7 +43,7 @@ def resized(image: Image, width: int, height: int) -> Image:
 
 
 def as_reference(image: Image, patch: int) -> Image:
-    """A reference picture in the size in which a network looks at it, as diffusers does.
+    """Return a reference picture in the size in which a network looks at it, as diffusers does.
 
     One of more than 1024 x 1024 pixels is made smaller; then its middle is cut out so that sides are
     multiples of ``patch``.

@@ -29,7 +29,7 @@ _LENGTH_ORDER = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 1
 
 
 def encode_png(pixels: Pixels, texts: Mapping[str, str]) -> bytes:
-    """A picture as a file.
+    """Return a picture as a file.
 
     Args:
         pixels: uint8 [height, width, 3], red, green, blue.
@@ -81,7 +81,7 @@ def _filtered(pixels: Pixels) -> Pixels:
 def _paeth(
     left: npt.NDArray[np.int16], above: npt.NDArray[np.int16], corner: npt.NDArray[np.int16]
 ) -> npt.NDArray[np.int16]:
-    """Of the three neighbours the one nearest to left + above - corner."""
+    """Return the neighbour, of three, nearest to left + above - corner."""
     guess = left + above - corner
     a, b, c = (np.abs(guess - side) for side in (left, above, corner))
     return np.where((a <= b) & (a <= c), left, np.where(b <= c, above, corner))
@@ -101,7 +101,7 @@ def _zlib_stream(data: Pixels) -> bytes:
 
 
 def _deflate_block(data: Pixels, *, last: bool) -> _Bits:
-    """A block with Huffman codes of its own (RFC 1951, 3.2.7), as bits."""
+    """Return a block with Huffman codes of its own (RFC 1951, 3.2.7), as bits."""
     frequencies = np.bincount(data, minlength=_END + 1)
     frequencies[_END] = 1
     lengths = _code_lengths(frequencies.tolist())
@@ -135,7 +135,7 @@ def _coded(
 
 
 def _code_lengths(frequencies: list[int]) -> list[int]:
-    """Of a Huffman code no longer than deflate allows; rare symbols count more until it is."""
+    """Return a Huffman code's lengths within deflate's limit; rare symbols count more until it fits."""
     while True:
         lengths = [0] * len(frequencies)
         order = count()  # ties go by age, the same everywhere
@@ -155,7 +155,7 @@ def _code_lengths(frequencies: list[int]) -> list[int]:
 
 
 def _reversed_codes(lengths: list[int]) -> npt.NDArray[np.uint16]:
-    """The canonical code of each symbol, its first bit lowest."""
+    """Return the canonical code of each symbol, its first bit lowest."""
     codes = np.zeros(len(lengths), np.uint16)
     code = 0
     for length in range(1, _LONGEST_CODE + 1):

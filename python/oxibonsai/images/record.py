@@ -1,4 +1,4 @@
-"""What is written down of a picture: in the file itself, and beside it.
+"""Record how an image was made: in the file itself, and beside it.
 
 The file says nothing of times and places, so that the same request gives the same bytes.
 """
@@ -68,7 +68,7 @@ def is_picture(path: Path) -> bool:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The record of a picture, from the PNG file or the JSON file beside it.
+    """Return the record of a picture, from the PNG file or the JSON file beside it.
 
     Raises:
         FormatError: The file holds none, or is damaged.

@@ -1,4 +1,4 @@
-"""What is to be drawn."""
+"""A request for an image."""
 
 from __future__ import annotations
 

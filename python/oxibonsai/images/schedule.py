@@ -15,7 +15,7 @@ MOST_STEPS = 1000
 
 
 def shift(tokens: int, steps: int) -> float:
-    """The exponent of the time shift: linear in the tokens, and between 10 and 200 steps.
+    """Return the exponent of the time shift: linear in the tokens, and between 10 and 200 steps.
 
     Pictures of more than 4300 tokens use the line of 200 steps for any number of steps.
     """
@@ -46,7 +46,7 @@ def sigmas(steps: int, tokens: int) -> Floats:
 
 
 def first_step(steps: int, strength: float) -> int:
-    """The step that a picture drawn from another one starts with.
+    """Return the step that a picture drawn from another one starts with.
 
     Args:
         steps: Of the whole schedule.

@@ -111,7 +111,7 @@ class TextEncoder:
         layers: Sequence[int] = LAYERS,
         progress: Progress | None = None,
     ) -> TextEncoder:
-        """Reads the tensors by Hugging Face's names.
+        """Read the tensors by Hugging Face's names.
 
         Args:
             config: As ``config.json`` of a Qwen3.
@@ -137,7 +137,7 @@ class TextEncoder:
         layers: Sequence[int] = LAYERS,
         progress: Progress | None = None,
     ) -> TextEncoder:
-        """Reads a GGUF file of a Qwen3; arguments and errors as of :meth:`load`."""
+        """Read a GGUF file of a Qwen3; arguments and errors as of :meth:`load`."""
         if checkpoint.architecture != "qwen3":
             raise UnsupportedError(
                 f"{checkpoint.path} is of architecture {checkpoint.architecture}; the text encoder of "
@@ -160,12 +160,12 @@ class TextEncoder:
 
     @property
     def pad_id(self) -> int:
-        """What fills a prompt up."""
+        """Return the id that pads a prompt."""
         (found,) = self._special("<|endoftext|>")
         return found
 
     def ids(self, prompt: str) -> list[int]:
-        """A user's message with the head of an answer without thoughts behind it.
+        """Return a user's message with the head of an answer without thoughts behind it.
 
         Control tokens within the prompt are text.
         """
@@ -283,7 +283,7 @@ class _Renamed:
 
 
 def _read_config(config: Mapping[str, Any]) -> ModelConfig:
-    """Of a Qwen3's ``config.json``."""
+    """Return the configuration of a Qwen3's ``config.json``."""
     if config.get("model_type") != "qwen3":
         raise UnsupportedError(
             f"a text encoder of type {config.get('model_type')!r}; this version runs qwen3"

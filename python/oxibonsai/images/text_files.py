@@ -54,7 +54,7 @@ class TextFiles:
 
 
 def open_text_encoder(path: Path, tokenizer: Path | None) -> TextFiles:
-    """A text encoder with its tokenizer.
+    """Return a text encoder with its tokenizer.
 
     Args:
         path: A GGUF file; a folder with ``config.json`` and safetensors, or the file in such a folder.
@@ -92,7 +92,7 @@ def _vocabulary(folder: Path, tokenizer: Path | None) -> Checkpoint:
 
 
 def _join(folder: Path, tokenizer: Path, joined: Path) -> Path:
-    """A folder of links to a network's configuration and to its tokenizer."""
+    """Return a folder of links to a network's configuration and to its tokenizer."""
     joined.mkdir()
     os.symlink((folder / "config.json").resolve(), joined / "config.json")
     for name in _TOKENIZER_FILES:

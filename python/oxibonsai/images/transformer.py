@@ -57,7 +57,7 @@ class TransformerConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> TransformerConfig:
-        """Of a ``config.json``; keys of other software are ignored.
+        """Return the fields of a ``config.json``; keys of other software are ignored.
 
         Raises:
             FormatError: A value is missing or makes no sense.
@@ -161,11 +161,11 @@ class ImageTransformer:
         return cls(own, tensors, device, progress, adapters)
 
     def release_buffers(self) -> None:
-        """Gives the memory of the last step's values back, before the autoencoder wants as much."""
+        """Return the memory of the last step's values back, before the autoencoder wants as much."""
         self._prompt, self._step = (self._device.compile(graph) for graph in self._graphs)
 
     def embed_text(self, text: Array) -> Array:
-        """What the blocks read of a prompt: the same in all steps, so it is made once.
+        """Return the blocks' view of a prompt: the same in all steps, so it is made once.
 
         Args:
             text: float32 [n, tokens, joint_attention_dim], of a text encoder.
@@ -228,7 +228,7 @@ class ImageTransformer:
 
     @staticmethod
     def step_batch(latents: Array, text: Array, timestep: float, ids: Ids) -> _core.Batch:
-        """What a step of one picture runs: its ids are those of the text, then of the picture."""
+        """Return the batch of one image's step: its ids are those of the text, then of the image."""
         batch = _core.Batch()
         batch.add_span(len(ids))
         batch.set_positions(ids)
@@ -261,7 +261,7 @@ def _check_adapters(adapters: Sequence[Adapter], parameters: Parameters) -> None
 
 
 def _prompt_graph(c: TransformerConfig, p: Parameters, adapters: Sequence[Adapter]) -> _core.Graph:
-    """What does not depend on the time step."""
+    """Return the graph of what does not depend on the time step."""
     g = AdaptedBuilder(None, adapters)
     text = g.input(_TEXT, c.joint_attention_dim)
     weight = p.matrix("context_embedder", c.inner_dim, c.joint_attention_dim)
@@ -296,7 +296,7 @@ class _Step:
         self.rope = AxialRope(config.axes_dims_rope, config.rope_theta, interleaved=True)
 
     def describe(self) -> _core.Graph:
-        """The graph, whose result is ``velocity``."""
+        """Return the graph, whose result is ``velocity``."""
         g, c, p = self.g, self.c, self.p
         text = g.input(_TEXT, c.inner_dim, own_rows=True)
         image = g.input(_IMAGE, c.in_channels, own_rows=True)
@@ -318,7 +318,7 @@ class _Step:
     def _modulations(
         self,
     ) -> tuple[list[_Modulation], list[_Modulation], _Modulation, tuple[Value, Value]]:
-        """Of double blocks (picture and text, two each), of single blocks, of the last norm."""
+        """Return the modulations of double blocks (two each), single blocks and the last norm."""
         g, c, p = self.g, self.c, self.p
         dim, channels = c.inner_dim, c.timestep_guidance_channels
         time = g.input(_TIME, 1, sequences=True)
@@ -346,7 +346,7 @@ class _Step:
         return sets(image), sets(text), sets(single)[0], (part(last, 0), part(last, 1))
 
     def _norm(self, x: Value, shift: Value, scale: Value) -> Value:
-        """A norm without weights of its own, scaled and shifted by the time step."""
+        """Return a norm without weights of its own, scaled and shifted by the time step."""
         normed = self.g.layer_norm(x, self.ones, None, self.c.eps)
         return self.g.modulate(normed, scale, shift)
 

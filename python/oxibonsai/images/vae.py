@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class VaeConfig:
-    """What tensors do not say, by the names of diffusers' ``config.json``.
+    """Configuration that tensors do not show, by the names of diffusers' ``config.json``.
 
     Attributes:
         latent_channels: Of the convolutions' latents; a patch has 4 times as many.
@@ -42,7 +42,7 @@ class VaeConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> VaeConfig:
-        """Of a ``config.json``; widths come from the tensors.
+        """Return the fields of a ``config.json``; widths come from the tensors.
 
         Raises:
             FormatError: A value makes no sense.
@@ -93,7 +93,7 @@ class Vae:
 
     @classmethod
     def load(cls, config: Mapping[str, Any], tensors: Tensors, device: Device) -> Vae:
-        """Reads the parameters.
+        """Read the parameters.
 
         Args:
             config: As diffusers' ``config.json`` of the autoencoder.
@@ -107,7 +107,7 @@ class Vae:
         return cls(checked_config(VaeConfig.from_dict, config, tensors.path), tensors, device)
 
     def decode(self, latents: Array) -> Array:
-        """A picture of latents.
+        """Return a picture of latents.
 
         Args:
             latents: float32 [rows, columns, 4 * latent_channels], of patches.
@@ -123,7 +123,7 @@ class Vae:
         return self._run(self._decoder, x, 1, 2)
 
     def encode(self, picture: Array) -> Array:
-        """The mean of a picture's latents.
+        """Return the mean of a picture's latents.
 
         Args:
             picture: float32 [h, w, 3] from -1 to 1; sides are multiples of ``scale``.
@@ -152,7 +152,7 @@ class Vae:
         return latents
 
     def _run(self, levels: list[_core.Graph], x: Array, into: int, out: int) -> Array:
-        """Runs level after level.
+        """Run level after level.
 
         Args:
             levels: The last one keeps the size of its input.
@@ -186,7 +186,7 @@ def patchify(x: Array) -> Array:
 
 
 def unpatchify(x: Array) -> Array:
-    """What :meth:`patchify` undoes."""
+    """Undo :meth:`patchify`."""
     h, w, c = x.shape
     parts = x.reshape(h, w, c // 4, 2, 2)
     return np.ascontiguousarray(parts.transpose(0, 3, 1, 4, 2)).reshape(2 * h, 2 * w, c // 4)
@@ -196,7 +196,7 @@ _EPS = np.float32(1e-6)  # of all group norms
 
 
 class _Network:
-    """What encoder and decoder are made of.
+    """Layers that encoder and decoder share.
 
     Args:
         config: What tensors do not say.
@@ -208,7 +208,7 @@ class _Network:
         self.g = Builder()
 
     def begin(self, name: str, *, halves: bool) -> Value:
-        """A new level's input, as wide as the convolution ``name`` expects.
+        """Return a new level's input, as wide as the convolution ``name`` expects.
 
         Args:
             name: Of the convolution, without ``.weight``.
@@ -221,7 +221,7 @@ class _Network:
         return self.g.input("x", shape[1], pixels=2 if halves else 1)
 
     def end(self, y: Value) -> _core.Graph:
-        """The level's graph."""
+        """Return the level's graph."""
         self.g.output("y", y)
         return self.g.graph
 
@@ -237,7 +237,7 @@ class _Network:
         pad: int | None = None,
         add: Value | None = None,
     ) -> Value:
-        """The convolution ``name`` of x, or of silu of the group norm ``norm`` of x.
+        """Return the convolution ``name`` of x, or of silu of the group norm ``norm`` of x.
 
         A matrix is a convolution with one tap.
         """
@@ -292,7 +292,7 @@ class _Network:
 
 class _Decoder(_Network):
     def levels(self) -> list[_core.Graph]:
-        """The graph of each level."""
+        """Return the graph of each level."""
         graphs = []
         for i in range(self.c.levels):
             block = f"decoder.up_blocks.{i}"
@@ -318,7 +318,7 @@ class _Decoder(_Network):
 
 class _Encoder(_Network):
     def levels(self) -> list[_core.Graph]:
-        """The graph of each level."""
+        """Return the graph of each level."""
         graphs = []
         for i in range(self.c.levels):
             block, last = f"encoder.down_blocks.{i}", i == self.c.levels - 1

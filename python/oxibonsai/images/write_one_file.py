@@ -64,7 +64,7 @@ def write_one_file(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> None:
-    """Writes the file, which appears under its name when it is complete.
+    """Write the file, which appears under its name when it is complete.
 
     Args:
         files: The model.
@@ -98,7 +98,7 @@ def write_one_file(
 
 
 def _target(dtype: str) -> str:
-    """The name of a type that a single matrix can be stored as."""
+    """Return the name of a type that a single matrix can be stored as."""
     check_dtype(dtype)
     if dtype.lower() not in EXACT_TYPES and find_type(dtype) is None:
         raise RequestError(f"{dtype} is a mix of types for language models; name one type")
@@ -106,7 +106,7 @@ def _target(dtype: str) -> str:
 
 
 def _planned(network: Network, name: str, written: str) -> _Planned:
-    """A tensor as it is stored."""
+    """Return a tensor as it is stored."""
     kind, data = network.tensors.stored(name)
     return _Planned(written, network.tensors.shape(name), type_named(kind), lambda: data)
 
@@ -126,7 +126,7 @@ def _of_transformer(network: Network, target: str | None, threads: int) -> list[
 
 
 def _encoded(network: Network, name: str, target: str, threads: int) -> _Planned:
-    """A tensor in another type; its values are read when it is written."""
+    """Return a tensor in another type; its values are read when it is written."""
     kind, shape = type_named(target), network.tensors.shape(name)
     where = f"{network.tensors.path}: {name}"
     if shape[-1] % kind.group:

@@ -29,7 +29,7 @@ def collect(
     datasets: Sequence[str] = (),
     process_output: bool = False,
 ) -> Iterator[Imatrix]:
-    """Runs a model over windows of a text, each from an empty context.
+    """Run a model over windows of a text, each from an empty context.
 
     The sums depend on the model, the windows and their order, and the type of cached keys and
     values; not on threads, kernels or steps.

@@ -23,7 +23,7 @@ _F32 = 0  # GGUF's id
 
 
 def read_gguf(path: Path) -> Imatrix:
-    """A GGUF file's importance matrix; tensors of other names are left alone.
+    """Return a GGUF file's importance matrix; tensors of other names are left alone.
 
     Raises:
         FormatError: The file is damaged, is no importance matrix, or holds what none can.
@@ -97,7 +97,7 @@ def _count(file: _core.GgufFile, key: str) -> int:
 
 
 def write_imatrix(imatrix: Imatrix, path: str | os.PathLike[str]) -> None:
-    """Writes the GGUF form, which llama-quantize reads too; it appears when it is complete.
+    """Write the GGUF form, which llama-quantize reads too; it appears when it is complete.
 
     Args:
         imatrix: With at least one entry.

@@ -45,7 +45,7 @@ class _Cursor:
         return self._data[self._at - size : self._at]
 
     def integer(self, what: str, least: int, most: int) -> int:
-        """A number that must be within what the rest of the file has room for."""
+        """Return a number that must be within what the rest of the file has room for."""
         value = int.from_bytes(self.take(_INT_BYTES, what), "little", signed=True)
         if not least <= value <= most:
             self._at -= _INT_BYTES
@@ -66,7 +66,7 @@ class _Cursor:
 
 
 def read_legacy(path: Path) -> Imatrix:
-    """An importance matrix in the older form; a weight's experts are one run of columns.
+    """Return an importance matrix in the older form; a weight's experts are one run of columns.
 
     Raises:
         FormatError: The file is damaged or something else.

@@ -1,4 +1,4 @@
-"""What an importance matrix holds, whatever file it comes from."""
+"""The contents of an importance matrix, whatever file it comes from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Values = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What a weight's inputs were like.
+    """Statistics of a weight's inputs.
 
     Attributes:
         squares: Sums of squared inputs, [matrices, cols]; one matrix, or one an expert.

@@ -14,7 +14,7 @@ from oxibonsai.imatrix.matrix import Imatrix
 
 
 def read_imatrix(path: str | os.PathLike[str]) -> Imatrix:
-    """The importance matrix that oxibonsai or llama.cpp wrote: GGUF, or the older .dat.
+    """Return the importance matrix that oxibonsai or llama.cpp wrote: GGUF, or the older .dat.
 
     Raises:
         FormatError: The file can't be read, is damaged or is something else.
@@ -33,7 +33,7 @@ def read_imatrix(path: str | os.PathLike[str]) -> Imatrix:
 
 
 def _check_means(matrix: Imatrix, path: Path) -> None:
-    """Sums and counts may be finite, and their ratio not."""
+    """Sum and counts may be finite, and their ratio not."""
     for name, entry in matrix.entries.items():
         with np.errstate(over="ignore"):
             finite = bool(np.isfinite(entry.importance()).all())

@@ -50,7 +50,7 @@ class LLM(Requests):
         self.close()
 
     def close(self) -> None:
-        """Ends what runs and frees the model."""
+        """End what runs and free the model."""
         self.engine.close()
 
     def generate(

@@ -47,7 +47,7 @@ class AsyncLLM(Requests):
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Ends what runs, the thread and frees the model."""
+        """End what runs and the thread, and free the model."""
         self._runner.close()
         self._wake()
         self.engine.close()
@@ -125,7 +125,7 @@ class AsyncLLM(Requests):
                 self.engine.cancel(s)
 
     def _wake(self) -> None:
-        """Called in the engine's thread after each step."""
+        """Wake the coroutines; called in the engine's thread after each step."""
         for loop, event in list(self._waiting):
             with suppress(RuntimeError):  # the loop has been closed, and nobody waits there
                 loop.call_soon_threadsafe(event.set)

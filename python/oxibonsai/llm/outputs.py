@@ -1,4 +1,4 @@
-"""What comes of requests, in vLLM's words."""
+"""Results of requests, in vLLM's words."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Requests:
         self._ids = count()
 
     def get_tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
+        """Return the model's tokenizer."""
         return self.engine.tokenizer
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class Requests:
     def submit(
         self, prompt: Prompt, params: SamplingParams, options: Options | None, n: int
     ) -> Request:
-        """Takes in n samples of a prompt; see :func:`oxibonsai.engine.submit_samples`."""
+        """Take in n samples of a prompt; see :func:`oxibonsai.engine.submit_samples`."""
         text, ids = self._read(prompt)
         sequences = submit_samples(self.engine, ids, params, options, n=n)
         return Request(self.next_id(), text, list(ids), sequences)
@@ -107,11 +107,11 @@ class Requests:
         return None, self.engine.check_prompt(ids)
 
     def next_id(self) -> str:
-        """Of a new request."""
+        """Return a new request's id."""
         return str(next(self._ids))
 
     def output(self, request: Request) -> RequestOutput:
-        """What a request has come to so far."""
+        """Return a request's result so far."""
         outputs = [self._completion(request, i) for i in range(len(request.sequences))]
         return RequestOutput(
             request.id,

@@ -104,7 +104,7 @@ class ChatClient:
         await self._http.aclose()
 
     async def first_model(self) -> str:
-        """The id of the first model that the server lists.
+        """Return the id of the first model that the server lists.
 
         Raises:
             OxiBonsaiError: The server can't be reached or lists none.
@@ -131,7 +131,7 @@ class ChatClient:
         )
 
     async def whole_answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A chat completion that is not streamed.
+        """Return a chat completion that is not streamed.
 
         Raises:
             OxiBonsaiError: There is none.
@@ -199,7 +199,7 @@ class _Usage:
 
 
 class _Stream:
-    """What the chunks of one answer say."""
+    """The contents of the chunks of one answer."""
 
     def __init__(self) -> None:
         self.arrivals: list[float] = []
@@ -237,7 +237,7 @@ class _Stream:
 
 
 async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Data of a stream's events; our servers and their peers put each in one line."""
+    """Yield the data of a stream's events; our servers and their peers put each in one line."""
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")

@@ -1,4 +1,4 @@
-"""What the requests ask: made-up prompts of a length, or those of a file."""
+"""Prompts of the requests: made-up ones of a length, or those of a file."""
 
 from __future__ import annotations
 

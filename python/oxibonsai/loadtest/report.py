@@ -54,7 +54,7 @@ def _level(level: Level, raw: bool) -> dict[str, Any]:
 
 
 def tables(levels: list[Level]) -> Group:
-    """What the server did per second, how long its clients waited, and what went wrong."""
+    """Return the server's rates, its clients' waiting times, and the errors."""
     return Group(_throughput(levels), _latencies(levels), *_notes(levels))
 
 

@@ -24,7 +24,7 @@ async def run_levels(
     objectives: Objectives,
     began: Callable[[ClosedLoop | OpenLoop], None] = lambda _: None,
 ) -> list[Level]:
-    """Runs the levels one after another.
+    """Run the levels one after another.
 
     Args:
         body: The request's fields beside the messages; ``model`` and ``max_tokens`` at least.

@@ -38,7 +38,7 @@ class ClosedLoop:
     concurrency: int
 
     async def run(self, send: Send, limit: Limit) -> list[Sample]:
-        """Samples in the order in which they ended."""
+        """Sample in the order in which they ended."""
         samples: list[Sample] = []
         clock = asyncio.get_running_loop().time
         started = clock()
@@ -62,7 +62,7 @@ class OpenLoop:
     seed: int
 
     async def run(self, send: Send, limit: Limit) -> list[Sample]:
-        """Samples in the order in which they were sent."""
+        """Sample in the order in which they were sent."""
         clock = asyncio.get_running_loop().time
         started = clock()
         tasks: list[asyncio.Future[Sample]] = []

@@ -69,7 +69,7 @@ class Cell:
 
 
 async def speculation_of(client: ChatClient, model: str) -> str:
-    """What drafts tokens for a model, under llama-server's names.
+    """Return the name of a model's speculator in llama-server's words.
 
     Raises:
         RequestError: Nothing does.
@@ -88,7 +88,7 @@ async def speculation_of(client: ChatClient, model: str) -> str:
 
 
 def grid(kind: str, lengths: Sequence[int], thresholds: Sequence[float]) -> list[Drafts]:
-    """The server's own way, then every length with every threshold, where drafts have probabilities."""
+    """Return the server's own setting, then every length with every threshold, where drafts have them."""
     shares: Sequence[float | None] = (None,) if kind == _NGRAMS else thresholds
     return [Drafts(None, None), *itertools.starmap(Drafts, itertools.product(lengths, shares))]
 

@@ -1,4 +1,4 @@
-"""What an adapter is: for some matrices of a model, two thin ones whose product is added."""
+"""An adapter: for some matrices of a model, two low-rank ones whose product is added."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oxibonsai import _core
 
 @dataclass(frozen=True)
 class LowRank:
-    """What is added to one matrix W: ``y = W x + scale * B (A x)``.
+    """The low-rank addition to one matrix W: ``y = W x + scale * B (A x)``.
 
     Attributes:
         a: [rank, columns of W].
@@ -41,5 +41,5 @@ class Adapter:
 
 
 def in_use(adapters: Sequence[Adapter]) -> tuple[Adapter, ...]:
-    """Those that change something."""
+    """Return the adapters that change something."""
     return tuple(a for a in adapters if a.scale != 0.0)

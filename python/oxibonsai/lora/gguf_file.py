@@ -24,7 +24,7 @@ _LARGEST_ALPHA = 1e9
 def read_adapter(
     path: str | os.PathLike[str], name: str, scale: float, base: Checkpoint
 ) -> Adapter:
-    """Opens a file and checks it against the model that it is for.
+    """Open a file and check it against the model that it is for.
 
     Args:
         path: The GGUF file.
@@ -93,7 +93,7 @@ class _Reader:
         return float(value)
 
     def targets(self) -> list[str]:
-        """The model's tensors that are changed, each by both of its parts."""
+        """Return the model's tensors that are changed, each by both of its parts."""
         found = set()
         for tensor in self.tensors:
             part = next((p for p in (PART_A, PART_B) if tensor.endswith(p)), None)

@@ -178,7 +178,7 @@ __all__ = [
 
 
 def architecture_of(checkpoint: Checkpoint) -> Architecture:
-    """The architecture that a checkpoint names; UnsupportedError where it is none of these."""
+    """Return the architecture that a checkpoint names; UnsupportedError where it is none of these."""
     name = checkpoint.architecture
     if name not in ARCHITECTURES:
         raise UnsupportedError(
@@ -188,7 +188,7 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
 
 
 def read_config(checkpoint: Checkpoint, ctx_size: int | None = None) -> ModelConfig:
-    """A checkpoint's dimensions and constants.
+    """Return a checkpoint's dimensions and constants.
 
     Args:
         checkpoint: The model's file.
@@ -208,7 +208,7 @@ def read_config(checkpoint: Checkpoint, ctx_size: int | None = None) -> ModelCon
 
 
 def describe(checkpoint: Checkpoint) -> _core.Graph:
-    """The pass up to the last layer, for no device: its state is what a sequence keeps.
+    """Return the pass up to the last layer, for no device: its state is what a sequence keeps.
 
     Raises:
         FormatError: A key or a tensor is missing or makes no sense.
@@ -228,7 +228,7 @@ def load_model(
     adapters: Sequence[Adapter] = (),
     ctx_size: int | None = None,
 ) -> Model:
-    """Describes a checkpoint's architecture, packs its weights for its devices and compiles it."""
+    """Describe a checkpoint's architecture, pack its weights for its devices and compile it."""
     config = read_config(checkpoint, ctx_size)
     architecture = architecture_of(checkpoint)
     return Model(config, Weights(checkpoint), architecture, device, progress, cache, adapters)

@@ -1,4 +1,4 @@
-"""What an architecture is to everybody else, and what decoders have in common."""
+"""The interface of an architecture, and the dimensions that decoders have in common."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def attention_heads(
 
 
 def hybrid_dimensions(keys: Keys, other: str) -> dict[str, Any]:
-    """The same where only layers attend that have key-value heads; the others are of type ``other``."""
+    """Return the dimensions of a model some of whose layers attend; the others are of type ``other``."""
     counts = keys.counts("attention.head_count_kv", keys.layers())
     types = tuple(FULL_ATTENTION if n > 0 else other for n in counts)
     kv_heads, heads = _of_attention(keys, "head_count_kv"), _of_attention(keys, "head_count")
@@ -70,7 +70,7 @@ def hybrid_dimensions(keys: Keys, other: str) -> dict[str, Any]:
 
 
 def _of_attention(keys: Keys, name: str) -> int:
-    """A number that all layers share which have any."""
+    """Return a number that all layers share which have any."""
     found = set(keys.counts(f"attention.{name}", keys.layers())) - {0}
     if len(found) != 1:
         raise keys.fail(
@@ -110,7 +110,7 @@ def dimensions(
 
 
 def varied_dimensions(keys: Keys) -> dict[str, Any]:
-    """The same where heads and widths differ from layer to layer; some may have none."""
+    """Return the dimensions of a model whose heads and widths differ by layer; some may have none."""
     layers = keys.layers()
     heads = keys.counts("attention.head_count", layers)
     kv_heads = keys.counts("attention.head_count_kv", layers)

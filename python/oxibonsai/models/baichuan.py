@@ -15,7 +15,7 @@ _MAX_BIAS = 8.0
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The 7B models are rotated, the others are not."""
+    """Return the 7B models are rotated, the others are not."""
     shared = dimensions(keys)
     rope = keys.rope(shared["head_dim"], interleaved=True)
     biased = shared["num_hidden_layers"] == _LAYERS_OF_13B

@@ -14,7 +14,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The last layers of a file may predict further tokens; they are no part of the pass."""
+    """Return the last layers of a file may predict further tokens; they are no part of the pass."""
     shared = dimensions(keys)
     drafting = keys.drafting_layers(shared["num_hidden_layers"])
     layers = shared["num_hidden_layers"] - drafting

@@ -53,9 +53,7 @@ def _shared(keys: Keys, rope: RopeConfig) -> dict[str, Any]:
 
 
 def _token_types_of_pairs(keys: Keys) -> int:
-    """Of a classifier's pairs: those of its table, or 1 where pairs are told apart by separators alone,
-    as by all tokenizers but BERT's own.
-    """
+    """Return the token types of a classifier's pairs; 1 where separators alone tell texts apart."""
     table, file = "token_types.weight", keys.checkpoint.file
     if file.text("tokenizer.ggml.model", "bert") not in ("bert", "no_vocab"):
         return 1
@@ -68,7 +66,7 @@ def read_config(keys: Keys) -> ModelConfig:
 
 
 def read_rotary_config(keys: Keys) -> ModelConfig:
-    """Queries and keys are rotated."""
+    """Rotate queries and keys."""
     return ModelConfig(**_shared(keys, keys.rope(dimensions(keys)["head_dim"])))
 
 
@@ -124,7 +122,7 @@ def _blocks(keys: Keys, positions: int) -> tuple[int, int]:
 
 
 def read_window_config(keys: Keys) -> ModelConfig:
-    """A window for each layer, which counts the keys on both sides, and global tokens."""
+    """Return a window for each layer, which counts the keys on both sides, and global tokens."""
     c = read_config(keys)
     key = "attention.sliding_window"
     windows = keys.counts(key, c.num_hidden_layers)
@@ -152,14 +150,14 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
 
 
 def block_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """The same of BigBird."""
+    """Return the hidden states of BigBird."""
     activation = g.gelu if c.hidden_act == "gelu" else g.gelu_tanh
     h = _embed_with_positions(g, c, w)
     return _layers(g, c, w, h, lambda x, i: plain_mlp(g, c, w, x, i, activation, add=x))
 
 
 def window_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """The same of Longformer, whose global tokens have projections of their own."""
+    """Return the hidden states of Longformer, whose global tokens have projections of their own."""
 
     def attend(h: Value, q: Value, k: Value, v: Value, layer: int) -> Value:
         window, tokens = c.layer_windows[layer], c.global_tokens
@@ -179,19 +177,19 @@ def window_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
 
 
 def rotary_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """The same of Jina Embeddings 3."""
+    """Return the hidden states of Jina Embeddings 3."""
     h = _embed(g, c, w)
     return _layers(g, c, w, h, lambda x, i: plain_mlp(g, c, w, x, i, g.gelu, add=x))
 
 
 def nomic_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """The same of Nomic BERT."""
+    """Return the hidden states of Nomic BERT."""
     h = _embed(g, c, w)
     return _layers(g, c, w, h, lambda x, i: gated_mlp(g, c, w, x, i, g.swiglu, add=x))
 
 
 def nomic_expert_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """The same of Nomic BERT with experts."""
+    """Return the hidden states of Nomic BERT with experts."""
 
     def feed_forward(x: Value, layer: int) -> Value:
         if not c.expert_layers[layer]:
@@ -203,7 +201,7 @@ def nomic_expert_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
 
 
 def jina_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """The same of Jina BERT 2, whose MLP has a gate in most models."""
+    """Return the hidden states of Jina BERT 2, whose MLP has a gate in most models."""
     ff = c.intermediate_size
 
     def feed_forward(x: Value, layer: int) -> Value:

@@ -1,4 +1,4 @@
-"""What a model is, in Hugging Face's words: dimensions and constants."""
+"""A model's configuration in Hugging Face's words: dimensions and constants."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class GatedDeltaConfig:
 
     @property
     def key_width(self) -> int:
-        """Of all queries, or of all keys."""
+        """Return the width of all queries, or of all keys."""
         return self.num_key_heads * self.key_head_dim
 
     @property
     def value_width(self) -> int:
-        """Of all values."""
+        """Return the width of all values."""
         return self.num_value_heads * self.value_head_dim
 
 
@@ -327,7 +327,7 @@ class ModelConfig:
         return not self.layer_types or self.layer_types[layer] == FULL_ATTENTION
 
     def of_layer(self, layer: int) -> ModelConfig:
-        """The configuration with the sizes of one layer."""
+        """Return the configuration with the sizes of one layer."""
         if not self.layer_sizes:
             return self
         heads, kv_heads, width = self.layer_sizes[layer]

@@ -11,7 +11,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """A layer without heads has no attention, one without key-value heads a matrix in its place."""
+    """Return a layer without heads has no attention, one without key-value heads a matrix in its place."""
     shared = varied_dimensions(keys)
     return ModelConfig(
         **shared,

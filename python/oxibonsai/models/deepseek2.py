@@ -44,7 +44,7 @@ def read_config(keys: Keys) -> ModelConfig:
 
 
 def read_mistral4(keys: Keys) -> ModelConfig:
-    """Queries grow at multiples of the original context; groups rank by their two best experts."""
+    """Read the configuration; queries grow with the context, groups rank by their two best experts."""
     config = read_config(keys)
     own = experts.experts_of(config)
     config = replace(

@@ -1,5 +1,6 @@
-"""Multi-token prediction: a layer of the file that guesses, from a token's hidden states and the token
-after it, which token comes after that.
+"""Multi-token prediction: a layer of the file that guesses the token after the next one.
+
+It reads a token's hidden states and the token after it.
 """
 
 from __future__ import annotations

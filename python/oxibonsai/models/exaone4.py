@@ -13,7 +13,7 @@ _LAYERS_OF_32B = 64  # its early files have no key for the layers with a window
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The small model has no windows: all of its layers are rotated."""
+    """Return the small model has no windows: all of its layers are rotated."""
     shared = dimensions(keys)
     large = shared["num_hidden_layers"] == _LAYERS_OF_32B
     window = keys.integer("attention.sliding_window", 4096) if large else keys.window()

@@ -85,7 +85,7 @@ def route(
     *,
     selection_bias: Vector | None = None,
 ) -> Routing:
-    """The experts of each row of x, by the scores of the layer's router."""
+    """Return the experts of each row of x, by the scores of the layer's router."""
     e = experts_of(c)
     name = f"blk.{layer}.ffn_gate_inp"
     router = w.matrix(name, e.num_experts, c.hidden_size)
@@ -104,7 +104,7 @@ def route(
 
 
 def selection_bias(c: ModelConfig, w: Weights, layer: int) -> Vector | None:
-    """What joins the scores when experts are chosen, and their weights not; where the file has it."""
+    """Return the bias that scores get where experts are chosen, but not their weights; None without one."""
     name, count = f"blk.{layer}.exp_probs_b", experts_of(c).num_experts
     if w.has(f"{name}.bias") and w.shape(f"{name}.bias") == (1, count):
         return w.floats(f"{name}.bias", 1, count).ravel()
@@ -122,7 +122,7 @@ def gated_experts(
     *,
     weigh_inputs: bool = False,
 ) -> Value:
-    """The sum of what a token's experts, down(unit(gate(x), up(x))), give: [tokens, hidden].
+    """Return the sum of what a token's experts, down(unit(gate(x), up(x))), give: [tokens, hidden].
 
     Args:
         g: Of the pass.
@@ -156,7 +156,7 @@ def plain_experts(
     routing: Routing,
     activation: Callable[[Value], Value],
 ) -> Value:
-    """The same of experts without gates, down(activation(up(x))): as many columns as x."""
+    """Return the output of experts without gates, down(activation(up(x))): as many columns as x."""
     rows = g.dispatch(x, routing)
     up = _each(g, c, w, rows, layer, routing, "up", experts_of(c).intermediate_size)
     return g.combine(_each(g, c, w, activation(up), layer, routing, "down", x.cols), routing)
@@ -181,7 +181,7 @@ def _each(
 def shared_expert(
     g: Builder, c: ModelConfig, w: Weights, x: Value, layer: int, *, add: Value | None = None
 ) -> Value:
-    """The SwiGLU that every token goes through beside its experts, plus ``add``."""
+    """Return the SwiGLU that every token goes through beside its experts, plus ``add``."""
     ff, hidden, b = experts_of(c).shared_intermediate_size, c.hidden_size, f"blk.{layer}.ffn"
     gate, up = g.linear(
         x,
@@ -193,6 +193,6 @@ def shared_expert(
 
 
 def experts_of(c: ModelConfig) -> ExpertsConfig:
-    """Those of a model that has them."""
+    """Return the experts' configuration; the model must have one."""
     assert c.experts is not None
     return c.experts

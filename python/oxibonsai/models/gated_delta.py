@@ -19,7 +19,7 @@ _EPS = 1e-6
 
 
 def read_gated_delta(keys: Keys) -> GatedDeltaConfig:
-    """The ``ssm.`` keys."""
+    """Return the ``ssm.`` keys."""
     heads, inner = keys.integer("ssm.time_step_rank"), keys.integer("ssm.inner_size")
     key_heads = keys.integer("ssm.group_count")
     if inner % heads != 0 or heads % key_heads != 0:
@@ -53,7 +53,7 @@ def read_layer_types(keys: Keys, layers: int) -> tuple[str, ...]:
 def linear_attention(
     g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, residual: Value
 ) -> Value:
-    """The layer's normed input x through its gated delta rule, added to ``residual``.
+    """Return the layer's normed input x through its gated delta rule, added to ``residual``.
 
     Value head h reads key head ``h % num_key_heads``, which is how files of Qwen3.5 order the heads.
     """
@@ -81,7 +81,7 @@ def delta_rule(
     *,
     tiled: bool,
 ) -> Value:
-    """What follows the projections of a layer, added to ``residual``.
+    """Add what follows the projections of a layer to ``residual``.
 
     Args:
         g: Of the pass.

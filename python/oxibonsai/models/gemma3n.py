@@ -1,5 +1,7 @@
-"""Gemma 3n: several streams of hidden states of which one goes through a layer (AltUp), and low-rank
-residuals (LAuReL), beside what Gemma 4 has of it: shared keys and values, embeddings for each layer.
+"""Gemma 3n: several streams of hidden states, of which one goes through a layer (AltUp).
+
+It also has low-rank residuals (LAuReL), and, as Gemma 4 does, shared keys and values and embeddings for
+each layer.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _PERIOD = 5  # the last layer of each sees all, where a file does not say
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The scale of the scores is 1; local layers have a rotary embedding of their own."""
+    """Return the scale of the scores is 1; local layers have a rotary embedding of their own."""
     shared = varied_dimensions(keys)
     layers, rope = shared["num_hidden_layers"], keys.rope(shared["head_dim"])
     local = keys.local_layers(_PERIOD)
@@ -49,7 +51,7 @@ def read_config(keys: Keys) -> ModelConfig:
 
 
 def _sparsity(keys: Keys, layers: int) -> tuple[float, ...]:
-    """Of each layer, how many deviations above their mean gates must be; minus infinity: any."""
+    """Return for each layer how many deviations above their mean gates must be; minus infinity: any."""
     found = keys.get("activation_sparsity_scale")
     values = found.tolist() if isinstance(found, np.ndarray) else found
     numbers = isinstance(values, list) and all(isinstance(v, float) for v in values)
@@ -120,7 +122,7 @@ def _layer(
 
 
 def _modalities(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
-    """What the weights of the streams are made of: [n, streams]."""
+    """Return the inputs of the weights of the streams: [n, streams]."""
     b, hidden = f"blk.{layer}", c.hidden_size
     scale = w.vector(f"{b}.altup_router_norm.weight", hidden) / np.float32(hidden)
     x = g.rms_norm(x, scale, c.rms_norm_eps)

@@ -100,7 +100,7 @@ def _mlp(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
 def attention(
     g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, *, keys_are_values: bool = False
 ) -> Value:
-    """The layer's normed input x through its attention, over keys and values of another layer at last."""
+    """Return the layer's attention for its normed input x, maybe over another layer's keys and values."""
     own, b, eps, hidden = c.of_layer(layer), f"blk.{layer}", c.rms_norm_eps, c.hidden_size
     local = c.local_layers[layer]
     dim = c.local_head_dim if local else c.head_dim
@@ -127,7 +127,7 @@ def attention(
 
 
 def shared_layer(c: ModelConfig, layer: int) -> int:
-    """The last layer of the same kind that has keys and values of its own."""
+    """Return the last layer of the same kind that has keys and values of its own."""
     own = range(c.num_hidden_layers - c.num_kv_shared_layers)
     return max(i for i in own if c.local_layers[i] == c.local_layers[layer])
 
@@ -137,7 +137,7 @@ def _ones(size: int) -> Vector:
 
 
 def _mixture(g: Builder, c: ModelConfig, w: Weights, layer: int, h: Value) -> Value:
-    """What the experts make of the hidden states, normalised; their router has a norm of its own."""
+    """Return the experts' output for the hidden states, normalised; their router has a norm of its own."""
     e, b, eps = experts.experts_of(c), f"blk.{layer}", c.rms_norm_eps
     scale = w.vector(f"{b}.ffn_gate_inp.scale", c.hidden_size) / np.float32(
         math.sqrt(c.hidden_size)
@@ -157,7 +157,7 @@ def _mixture(g: Builder, c: ModelConfig, w: Weights, layer: int, h: Value) -> Va
 
 
 def layer_inputs(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
-    """What each layer gets of the token and of its embedding: [n, layers * size]."""
+    """Return each layer's input from the token and from its embedding: [n, layers * size]."""
     size, layers = c.hidden_size_per_layer_input, c.num_hidden_layers
     table = w.matrix("per_layer_token_embd", c.vocab_size, layers * size)
     tokens = g.scale(g.embed(table), math.sqrt(size))
@@ -170,7 +170,7 @@ def layer_inputs(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
 def _layer_input(
     g: Builder, c: ModelConfig, w: Weights, layer: int, h: Value, inputs: Value
 ) -> Value:
-    """What joins the hidden states after a layer."""
+    """Return the value that joins the hidden states after a layer."""
     size, b = c.hidden_size_per_layer_input, f"blk.{layer}"
     (gate,) = g.linear(h, w.matrix(f"{b}.inp_gate", size, c.hidden_size))
     x = g.geglu(gate, g.select_columns(inputs, layer * size, size))

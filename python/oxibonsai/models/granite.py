@@ -13,7 +13,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The file's ``logit_scale`` divides; ``rope.scaling.finetuned`` says whether there are positions."""
+    """Read the configuration; ``logit_scale`` divides, ``rope.scaling.finetuned`` asks for positions."""
     shared = dimensions(keys)
     rotated = keys.flag("rope.scaling.finetuned", True)
     rope = keys.rope(shared["head_dim"], interleaved=True)

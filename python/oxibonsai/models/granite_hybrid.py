@@ -14,7 +14,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The file's ``logit_scale`` divides; ``rope.scaling.finetuned`` says whether there are positions."""
+    """Read the configuration; ``logit_scale`` divides, ``rope.scaling.finetuned`` asks for positions."""
     shared = hybrid_dimensions(keys, MAMBA)
     width = keys.count("expert_shared_feed_forward_length")
     mixed = keys.count("expert_count") > 0

@@ -14,7 +14,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The logits are divided by ``logit_scale``."""
+    """Return the logits are divided by ``logit_scale``."""
     shared = dimensions(keys)
     own = experts.read_experts(keys, ff=shared["intermediate_size"])
     width = keys.count("expert_shared_feed_forward_length")

@@ -39,7 +39,7 @@ _KEYS = frozenset(
 
 
 def read_fold(file: ModelFile, path: Path) -> HadamardFold | None:
-    """What the file says of its folded weights, checked against its tensors; None: they are plain.
+    """Return the file's Hadamard rotation, checked against its tensors; None for plain weights.
 
     Raises:
         FormatError: A value is missing, or contradicts another or the tensors.

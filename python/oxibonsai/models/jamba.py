@@ -12,7 +12,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The weights of a token's experts are their probabilities among all."""
+    """Return the weights of a token's experts are their probabilities among all."""
     shared = hybrid_dimensions(keys, MAMBA)
     ff = shared["intermediate_size"]
     mixed = keys.count("expert_count") > 1

@@ -60,15 +60,15 @@ class Keys:
         return self.checkpoint.shape(name)
 
     def fail(self, problem: str) -> FormatError:
-        """An error that names the file."""
+        """Return an error that names the file."""
         return FormatError(f"{self.checkpoint.path}: {problem}")
 
     def unsupported(self, problem: str) -> UnsupportedError:
-        """The same, of a valid file that asks for what is not there."""
+        """Return the error for a valid file that asks for what is not there."""
         return UnsupportedError(f"{self.checkpoint.path}: {problem}")
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A key's value as it stands."""
+        """Return a key's value as it stands."""
         self._read.add(key)
         return self._file.get(f"{self.architecture}.{key}", default)
 
@@ -78,7 +78,7 @@ class Keys:
         return found is not None
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A count from 1 to 2**31; the same value for all layers where the file lists them."""
+        """Return a count from 1 to 2**31; the same value for all layers where the file lists them."""
         value = self.get(key, default)
         name = f"{self.architecture}.{key}"
         if value is None:
@@ -94,7 +94,7 @@ class Keys:
         return value
 
     def count(self, key: str, default: int = 0) -> int:
-        """A count that may be zero."""
+        """Return a count that may be zero."""
         return 0 if self.is_zero(key, default) else self.integer(key, default)
 
     def is_zero(self, key: str, default: int | None = None) -> bool:
@@ -110,7 +110,7 @@ class Keys:
         return count
 
     def counts(self, key: str, layers: int) -> list[int]:
-        """A count, 0 among them, for each layer: listed, or the same for all."""
+        """Return a count, 0 among them, for each layer: listed, or the same for all."""
         value = self.get(key)
         if isinstance(value, np.ndarray):
             value = value.tolist()
@@ -121,7 +121,7 @@ class Keys:
         return listed
 
     def real(self, key: str, default: float | None = None) -> float:
-        """A finite number."""
+        """Return a finite number."""
         value = self.get(key, default)
         name = f"{self.architecture}.{key}"
         if value is None:
@@ -132,14 +132,14 @@ class Keys:
         return float(value)
 
     def positive(self, key: str, default: float | None = None) -> float:
-        """A finite number above zero."""
+        """Return a finite number above zero."""
         value = self.real(key, default)
         if value <= 0.0:
             raise self.fail(f"{self.architecture}.{key} is {value}, not above zero")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
-        """A truth value."""
+        """Return a truth value."""
         value = self.get(key, default)
         if not isinstance(value, bool):
             raise self.fail(f"{self.architecture}.{key} is {value!r}, not true or false")
@@ -174,7 +174,7 @@ class Keys:
         return wanted
 
     def text(self, key: str, default: str, known: Collection[str]) -> str:
-        """A word, one of those known."""
+        """Return a word, one of those known."""
         value = self.get(key, default)
         if not isinstance(value, str) or value not in known:
             raise self.unsupported(
@@ -216,7 +216,7 @@ class Keys:
         return count
 
     def multimodal_rope(self, head_dim: int, *, interleaved_sections: bool) -> RopeConfig:
-        """The rotary embedding of a model that reads pictures (M-RoPE).
+        """Return the rotary embedding of a model that reads pictures (M-RoPE).
 
         ``rope.dimension_sections`` counts the pairs that turn by time, height and width, and must count
         all of them; without it all turn by the position in the sequence.
@@ -241,14 +241,14 @@ class Keys:
         return replace(rope, axes=section_axes(counts, pairs, interleaved=interleaved_sections))
 
     def theta(self, key: str, default: float = 10000.0) -> float:
-        """The base of a rotary embedding's frequencies."""
+        """Return the base of a rotary embedding's frequencies."""
         value = self.real(key, default)
         if value <= 1.0:
             raise self.fail(f"{self.architecture}.{key} is {value}, not above 1")
         return value
 
     def rope(self, head_dim: int, *, interleaved: bool = False) -> RopeConfig:
-        """The rotary embedding that the ``rope.`` keys describe."""
+        """Return the rotary embedding that the ``rope.`` keys describe."""
         rotary = self.integer("rope.dimension_count", head_dim)
         if rotary % 2 != 0 or rotary > head_dim:
             raise self.fail(
@@ -281,7 +281,7 @@ class Keys:
         )
 
     def _attention_factor(self, scaling: str, factor: float) -> float:
-        """What multiplies the magnitude of cos and sin: YaRN's own, 1 + 0.1 ln(factor), or 1.
+        """Return the factor of cos and sin: YaRN's own, 1 + 0.1 ln(factor), or 1.
 
         ``yarn_attn_factor`` is the whole magnitude, and ``yarn_log_multiplier`` how many of its
         logarithms to undo.

@@ -65,7 +65,7 @@ def yarn_factor(rope: RopeConfig, multiplier: float) -> float:
 def latent_attention(
     g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, *, add: Value | None
 ) -> Value:
-    """The layer's normed input x through its attention, plus ``add``."""
+    """Return the layer's normed input x through its attention, plus ``add``."""
     d = c.latent
     assert d is not None
     b, hidden, heads = f"blk.{layer}", c.hidden_size, c.num_attention_heads

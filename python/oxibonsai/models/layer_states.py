@@ -35,7 +35,7 @@ class NamedVectors:
         return found
 
     def name_of(self, vector: Vector) -> str:
-        """The name of a vector that was handed out; empty for any other."""
+        """Return the name of a vector that was handed out; empty for any other."""
         return next((name for v, name in self._handed_out if v is vector), "")
 
     def __getattr__(self, name: str) -> Any:

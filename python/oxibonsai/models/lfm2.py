@@ -28,7 +28,7 @@ def read_config(keys: Keys) -> ModelConfig:
 
 
 def read_mixed(keys: Keys) -> ModelConfig:
-    """The same with experts in all but the first layers."""
+    """Read the configuration of a model with experts in all but the first layers."""
     own = experts.read_experts(keys, scoring=experts.read_scoring(keys, "sigmoid"))
     dense = keys.count("leading_dense_block_count")
     return replace(read_config(keys), experts=replace(own, first_dense_layers=dense))

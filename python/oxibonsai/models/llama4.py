@@ -26,7 +26,7 @@ _EXPERTS_WITHOUT_NORMS = 128
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """A window of 0 says that all layers see all, with positions."""
+    """Return a window of 0 says that all layers see all, with positions."""
     shared = dimensions(keys)
     dim, layers = shared["head_dim"], shared["num_hidden_layers"]
     rope = keys.rope(dim, interleaved=True)

@@ -52,7 +52,7 @@ def attention_free(keys: Keys, layer_type: str = MAMBA) -> dict[str, Any]:
 
 
 def read_mamba(keys: Keys) -> MambaConfig:
-    """The ``ssm.`` keys of Mamba 1."""
+    """Return the ``ssm.`` keys of Mamba 1."""
     return MambaConfig(
         conv_kernel=keys.integer("ssm.conv_kernel"),
         intermediate_size=keys.integer("ssm.inner_size"),
@@ -84,7 +84,7 @@ def scan_layer(
     *,
     normed_parts: bool = False,
 ) -> Value:
-    """The layer's normed input x through its selective scan, added to ``residual``.
+    """Return the layer's normed input x through its selective scan, added to ``residual``.
 
     Time steps, b and c are normed where the configuration says so, and with weights if
     ``normed_parts``.

@@ -11,7 +11,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_mamba2(keys: Keys) -> MambaConfig:
-    """The ``ssm.`` keys of Mamba 2."""
+    """Return the ``ssm.`` keys of Mamba 2."""
     heads, inner = keys.integer("ssm.time_step_rank"), keys.integer("ssm.inner_size")
     groups = keys.integer("ssm.group_count")
     if inner % heads != 0 or heads % groups != 0:
@@ -37,7 +37,7 @@ def read_config(keys: Keys) -> ModelConfig:
 def scan_layer(
     g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, *, normed: bool = True
 ) -> Value:
-    """What the layer's output matrix reads, of its normed input x: [n, mamba.intermediate_size].
+    """Return the output matrix's input for the layer's normed input x: [n, mamba.intermediate_size].
 
     ``normed``: with a norm over each group at its end.
     """

@@ -13,7 +13,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """Queries grow at multiples of the original context, where the file has a scale for it."""
+    """Read the configuration; queries grow with the context where the file has a scale for it."""
     shared = dimensions(keys)
     rope = keys.rope(shared["head_dim"], interleaved=True)
     return ModelConfig(

@@ -94,7 +94,7 @@ class Model:
         self.executable = device.compile(self.graph)
 
     def _described(self) -> _core.Graph:
-        """The pass, with the adapters; also notes those over pooled hidden states."""
+        """Return the pass, with the adapters; also notes those over pooled hidden states."""
         builder = self._builder()
         h = self._final_states(builder)
         if self.config.generates:
@@ -109,7 +109,7 @@ class Model:
         return builder.graph
 
     def with_adapters(self, adapters: Sequence[Adapter]) -> Model:
-        """The same packed weights behind a pass with other adapters, in place of this model's.
+        """Return a model with the same packed weights and other adapters in place of this model's.
 
         Its state is that of this model: pages and slots fit both.
 
@@ -142,7 +142,7 @@ class Model:
         return AdaptedBuilder(self.config.hadamard, self.adapters)
 
     def _describe_encoder(self) -> _core.Graph | None:
-        """The pass of prompts through the encoder; None: the model has none."""
+        """Return the pass of prompts through the encoder; None: the model has none."""
         if self.architecture.encode is None:
             return None
         builder = self._builder()
@@ -151,7 +151,7 @@ class Model:
         return builder.graph
 
     def _describe_pooled(self) -> dict[str, _core.Graph]:
-        """The passes over pooled hidden states that the model has, by the name of their result."""
+        """Return the passes over pooled hidden states that the model has, by the name of their result."""
         c, w = self.config, self.weights
         heads: dict[str, Callable[[Builder, Value], Value]] = {}
         if c.classifier is not None:
@@ -275,7 +275,7 @@ class Model:
         return self.device.compile(builder.graph)
 
     def observed(self, *, head: bool = False) -> Observation:
-        """A pass of its own over the same packed matrices that sums what its linear layers read.
+        """Return a pass of its own over the same packed matrices that sums what its linear layers read.
 
         Args:
             head: Run the output matrix too, over the rows that want an output; else the pass ends
@@ -296,7 +296,7 @@ class Model:
         return [(self.device, self.graph)]
 
     def replica(self, threads: int) -> Model:
-        """The same weights behind an executable and threads of its own, so that both can step."""
+        """Return a model with the same weights, and an executable and threads of its own."""
         other = copy.copy(self)
         other.device = self.device.with_threads(threads)
         other.executable = other.device.compile(self.graph)
@@ -319,9 +319,7 @@ class Model:
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of weights that decoding one token reads: all packed matrices but for those of experts
-        that it does not have, and one table row.
-        """
+        """Return the bytes of weights that decoding one token reads: its experts' alone, one table row."""
         sizes = ((self.device.packed_nbytes(w) or w.nbytes, w) for w in self.graph.matrices)
         return sum(size * self._matrices_read(w) // w.experts for size, w in sizes)
 
@@ -333,14 +331,14 @@ class Model:
         return sum(w.rows * w.cols * self._matrices_read(w) for w in matrices)
 
     def _matrices_read(self, weight: _core.Weight) -> int:
-        """Of a tensor with a matrix for each expert, or each head, how many one token reads."""
+        """Return how many matrices one token reads of a tensor with one for each expert or head."""
         experts = self.config.experts
         if experts is None or not weight.name.endswith("_exps.weight"):
             return weight.experts
         return experts.num_experts_per_tok
 
     def new_pages(self, kv_type: str, pages: int) -> KvPages:
-        """A paged KV cache that fits this model, in the device's memory."""
+        """Return a paged KV cache that fits this model, in the device's memory."""
         return self.device.make_pages(self.graph.paged_layers, kv_type, pages)
 
     def new_slots(self, count: int) -> Slots:
@@ -392,7 +390,7 @@ class Model:
         return executable.run(batch, pools, slots)[_LOGITS]
 
     def encode(self, batch: _core.Batch, pools: Sequence[KvPages]) -> None:
-        """Runs whole prompts through the encoder; what the decoder attends to is in their pages then."""
+        """Run whole prompts through the encoder; what the decoder attends to is in their pages then."""
         self._encoder_executable.run(batch, pools, None)
 
     @property
@@ -406,7 +404,7 @@ class Model:
     def run_top(
         self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None, k: int
     ) -> list[tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], FetchLogits]]:
-        """The k largest logits of each output row; the others stay on the device.
+        """Return the k largest logits of each output row; the others stay on the device.
 
         Args:
             batch: As of run().
@@ -486,7 +484,7 @@ class Model:
         return {name: self.device.compile(g) for name, g in self._pooled_graphs.items()}
 
     def run_pooled(self, name: str, vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """What follows pooling: float32 [texts, columns].
+        """Return the result of pooling and what follows it: float32 [texts, columns].
 
         Args:
             name: ``SCORES`` of a model with a classifier, or ``PROJECTED`` of one that projects.

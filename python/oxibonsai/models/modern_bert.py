@@ -24,7 +24,7 @@ _LOCAL_THETA, _PERIOD = 10000.0, 3
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The window counts the keys on both sides; local layers have a rotary embedding of their own."""
+    """Read the configuration; windows count both sides, local layers have their own rotation."""
     shared = dimensions(keys)
     if keys.window() == 1:
         raise keys.unsupported("a window of one token, which sees itself alone, is not supported")
@@ -54,7 +54,7 @@ def _local_layers(keys: Keys) -> tuple[bool, ...]:
 
 
 def _epsilon(keys: Keys) -> float:
-    """Of the norms; files hold it under the name of the other kind of norm too, or only."""
+    """Return the epsilon of the norms; files hold it under the name of the other kind too, or only."""
     other = keys.get("attention.layer_norm_rms_epsilon")
     return keys.positive("attention.layer_norm_epsilon", other)
 

@@ -11,7 +11,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """A model without linear biases has learned positions, which transformers never had."""
+    """Return a model without linear biases has learned positions, which transformers never had."""
     if keys.real("attention.max_alibi_bias") <= 0.0:
         raise keys.unsupported("MPT with learned positions is not supported")
     return ModelConfig(

@@ -17,7 +17,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """A layer with key-value heads attends, one with a feed-forward length is nothing else."""
+    """Return a layer with key-value heads attends, one with a feed-forward length is nothing else."""
     layers = keys.layers()
     heads = keys.counts("attention.head_count_kv", layers)
     widths = keys.counts("feed_forward_length", layers)

@@ -33,7 +33,7 @@ class Observation:
     def run(
         self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
     ) -> npt.NDArray[np.float32]:
-        """What the pass ends with: float32 [outputs, vocabulary or hidden]."""
+        """Return the pass's result: float32 [outputs, vocabulary or hidden]."""
         return self.executable.run(batch, pools, slots)[self.OUTPUT]
 
 

@@ -51,7 +51,7 @@ class PackedCache:
         self.limit_bytes = limit_bytes
 
     def key(self, identity: str, matrices: list[_core.Weight]) -> str:
-        """What the packed form depends on: the model's files, the matrices, the kernels' layouts.
+        """Return the hash of what the packed form depends on: files, matrices, the kernels' layouts.
 
         Args:
             identity: :meth:`oxibonsai.checkpoint.Checkpoint.identity`.
@@ -80,7 +80,7 @@ class PackedCache:
         return packed
 
     def store(self, key: str, model: str | os.PathLike[str], packed: _core.PackedWeights) -> None:
-        """Keeps packed weights under a key: all of them, or nothing.
+        """Keep packed weights under a key: all of them, or nothing.
 
         Raises:
             OSError: The folder can't be written, or the disk is full.
@@ -102,7 +102,7 @@ class PackedCache:
         self._evict()
 
     def entries(self) -> list[Entry]:
-        """What is kept, the most recently used first."""
+        """Return the kept entries, the most recently used first."""
         found = []
         for path in self.folder.glob(f"*{_SUFFIX}"):
             header = _read_header(path)
@@ -114,7 +114,7 @@ class PackedCache:
         return sorted(found, key=lambda e: e.last_used, reverse=True)
 
     def clear(self) -> int:
-        """Removes everything, what a killed process left behind too; returns the bytes freed."""
+        """Remove everything, what a killed process left behind too; return the bytes freed."""
         freed = 0
         for path in [*self.folder.glob(f"*{_SUFFIX}"), *self.folder.glob("*.part")]:
             freed += path.stat().st_size
@@ -133,7 +133,7 @@ class PackedCache:
 
 
 def _read_header(path: Path) -> dict[str, str] | None:
-    """The header of a file of packed weights; None where it is none."""
+    """Return the header of a file of packed weights; None where it is none."""
     try:
         with path.open("rb") as file:
             header = json.loads(file.read(_HEADER_BYTES))

@@ -25,7 +25,7 @@ _GREEDY_TOKENS = 8
 
 
 def check_parity(model: Model, level: Parity, kv_type: str) -> None:
-    """Compares the device in use with the scalar tier, byte for byte.
+    """Compare the device in use with the scalar tier, byte for byte.
 
     Args:
         model: With its weights packed.
@@ -49,7 +49,7 @@ def check_parity(model: Model, level: Parity, kv_type: str) -> None:
 
 
 def defining(device: Device) -> _core.CpuDevice:
-    """The scalar tier, with what a device can lend it."""
+    """Return the scalar tier, with what a device can lend it."""
     if isinstance(device, _core.CpuDevice):
         return device.with_tier(DEFINITION)
     return _core.CpuDevice(device.threads, DEFINITION)

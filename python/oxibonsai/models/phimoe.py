@@ -14,7 +14,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The key of the epsilon is that of RMSNorms, though they are none."""
+    """Return the key of the epsilon is that of RMSNorms, though they are none."""
     shared = dimensions(keys)
     own = experts.read_experts(keys, scoring="sparse_mixer", ff=shared["intermediate_size"])
     if own.num_experts_per_tok != 2:

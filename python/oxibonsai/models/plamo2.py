@@ -11,7 +11,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The columns that time steps are made of are a function of the hidden size."""
+    """Return the columns that time steps are made of are a function of the hidden size."""
     if not keys.is_zero("ssm.group_count", 0):
         raise keys.unsupported(f"{keys.architecture}.ssm.group_count is not 0")
     shared = hybrid_dimensions(keys, MAMBA)
@@ -39,7 +39,7 @@ def read_config(keys: Keys) -> ModelConfig:
 
 
 def _scan_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
-    """The layer's normed input x through its scan: [n, hidden]."""
+    """Return the layer's normed input x through its scan: [n, hidden]."""
     m, b = c.mamba, f"blk.{layer}"
     assert m is not None
     inner, rank, state = m.intermediate_size, m.time_step_rank, m.state_size
@@ -77,7 +77,7 @@ def _scan_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) ->
 
 
 def _attention_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
-    """The layer's normed input x through its attention: [n, hidden]."""
+    """Return the layer's normed input x through its attention: [n, hidden]."""
     q, k, v = blocks.query_key_value(g, c, w, x, layer)
 
     def turned(name: str, part: Value) -> Value:
@@ -92,7 +92,7 @@ def _attention_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Valu
 
 
 def _post_norm(g: Builder, c: ModelConfig, w: Weights, x: Value, name: str) -> Value:
-    """The norm of what a half of a layer adds; the names of these tensors end in no ``weight``."""
+    """Return the norm of what a half of a layer adds; the names of these tensors end in no ``weight``."""
     return g.rms_norm(x, w.vector(name, c.hidden_size), c.rms_norm_eps)
 
 

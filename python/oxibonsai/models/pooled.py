@@ -1,4 +1,4 @@
-"""What follows pooling: the projection of some embedding models, and the head of a classifier."""
+"""Layers after pooling: the projection of some embedding models, and the head of a classifier."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ACTIVATIONS = {"tanh": Builder.tanh, "gelu": Builder.gelu, "gelu_new": Builder.
 def read_classifier(
     keys: Keys, *, default_pooling: str = "cls", activation: str = "tanh"
 ) -> ClassifierConfig | None:
-    """The head of a classifier; None where the file has none.
+    """Return the head of a classifier; None where the file has none.
 
     Args:
         keys: Of the file.
@@ -43,7 +43,7 @@ def read_classifier(
 
 
 def read_projections(keys: Keys) -> None:
-    """Checks what the file says of the layers after pooling against their tensors."""
+    """Check what the file says of the layers after pooling against their tensors."""
     for name in _PROJECTIONS:
         sides = [f"{name}_feat_{side}" for side in ("out", "in")]
         if not any(keys.has(side) for side in sides):
@@ -56,7 +56,7 @@ def read_projections(keys: Keys) -> None:
 
 
 def add_token_types(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
-    """Adds each token's row of the table of types to h; the input ``token_types`` chooses it.
+    """Add each token's row of the table of types to h; the input ``token_types`` chooses it.
 
     A product with a one-hot row is exact, so this gives the bytes of adding the row itself.
     """
@@ -89,7 +89,7 @@ def project(g: Builder, w: Weights, x: Value) -> Value:
 
 
 def scores(g: Builder, c: ModelConfig, w: Weights, x: Value) -> Value:
-    """A classifier's scores of pooled hidden states: [texts, labels]."""
+    """Return a classifier's scores of pooled hidden states: [texts, labels]."""
     assert c.classifier is not None
     if w.has("cls.weight"):
         rows = w.rows("cls")

@@ -14,7 +14,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """The weights of a token's experts are their probabilities among all."""
+    """Return the weights of a token's experts are their probabilities among all."""
     shared = dimensions(keys)
     own = experts.read_experts(keys, normalize=False)
     width = keys.integer("expert_shared_feed_forward_length", shared["intermediate_size"])

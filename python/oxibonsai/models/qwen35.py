@@ -11,7 +11,7 @@ from oxibonsai.models.weights import Weights
 
 
 def read_config(keys: Keys, ff: int | None = None) -> ModelConfig:
-    """The last layers of a file may predict further tokens; they are no part of the pass.
+    """Return the last layers of a file may predict further tokens; they are no part of the pass.
 
     Args:
         keys: Of the file.
@@ -36,7 +36,7 @@ def read_config(keys: Keys, ff: int | None = None) -> ModelConfig:
 def gated_attention(
     g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, residual: Value
 ) -> Value:
-    """The layer's normed input x through its attention, added to ``residual``.
+    """Return the layer's normed input x through its attention, added to ``residual``.
 
     The projection of a query gives the head's query, then the gate of its result.
     """
@@ -71,7 +71,7 @@ def _feed_forward(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> V
 
 
 def drafting_layer(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> Value:
-    """A layer that predicts further tokens attends."""
+    """Return a layer that predicts further tokens attends."""
     x = g.rms_norm(h, w.vector(f"blk.{i}.attn_norm.weight", c.hidden_size), c.rms_norm_eps)
     return _feed_forward(g, c, w, i, gated_attention(g, c, w, i, x, h))
 

@@ -33,7 +33,7 @@ def read_config(keys: Keys) -> ModelConfig:
 def _grouped_attention(
     g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value, residual: Value
 ) -> Value:
-    """A layer of Qwen3-Next: beta and alpha are one matrix, value heads beside their key head's."""
+    """Return a layer of Qwen3-Next: beta and alpha are one matrix, value heads beside their key head's."""
     d, b, hidden = c.gated_delta, f"blk.{layer}", c.hidden_size
     assert d is not None
     heads = d.num_value_heads
@@ -60,7 +60,7 @@ def _feed_forward(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> V
 
 
 def drafting_layer(g: Builder, c: ModelConfig, w: Weights, i: int, h: Value) -> Value:
-    """A layer that predicts further tokens attends."""
+    """Return a layer that predicts further tokens attends."""
     x = norm(g, c, w, h, f"blk.{i}.attn_norm")
     return _feed_forward(g, c, w, i, gated_attention(g, c, w, i, x, h))
 

@@ -41,7 +41,7 @@ def read_config(keys: Keys) -> ModelConfig:
 
 
 def _difference(g: Builder, x: Value) -> Value:
-    """The token before minus the token."""
+    """Return the token before minus the token."""
     taps = np.tile(np.array([1.0, -1.0], np.float32), (x.cols, 1))
     return g.conv1d(x, taps)
 
@@ -63,23 +63,23 @@ class _TimeMix:
         return self._g.linear(x, weight)[0]
 
     def _inner(self, name: str, x: Value, rank: int) -> Value:
-        """What lies between the two small matrices of ``name``."""
+        """Return the value between the two small matrices of ``name``."""
         return self._g.linear(x, self._w.matrix(f"{self._prefix}_{name}1", rank, self._hidden))[0]
 
     def _outer(self, name: str, x: Value) -> Value:
-        """The second of them, and its bias."""
+        """Return the second of them, and its bias."""
         weight = self._w.matrix(f"{self._prefix}_{name}2", self._hidden, x.cols)
         return self._g.linear(x, weight, bias=[self._vector(f"{name}0")])[0]
 
     def _removal_key(self, k: Value) -> Value:
-        """k with a weight for each column, each head divided by its length."""
+        """Return k with a weight for each column, each head divided by its length."""
         g, size = self._g, self._config.head_size
         even = np.full(self._hidden, size**-0.5, np.float32)
         scaled = g.scale_columns(k, self._vector("k_k"))
         return g.group_norm(scaled, even, _LENGTH_EPS / size, self._heads)
 
     def run(self, x: Value, first_value: Value | None) -> tuple[Value, Value]:
-        """The result, [n, hidden], and the layer's values, of which those of the first are kept.
+        """Return the result, [n, hidden], and the layer's values, of which those of the first are kept.
 
         Args:
             x: Normed input, [n, hidden].
@@ -119,7 +119,7 @@ class _TimeMix:
 
 
 def _channel_mix(g: Builder, c: ModelConfig, w: Weights, layer: int, x: Value) -> Value:
-    """The feed-forward part: [n, hidden]."""
+    """Return the feed-forward part: [n, hidden]."""
     b, hidden, ff = f"blk.{layer}.channel_mix", c.hidden_size, c.intermediate_size
     share = w.vector(f"{b}_lerp_k.weight", hidden)
     mixed = g.add(x, g.scale_columns(_difference(g, x), share))

@@ -37,12 +37,12 @@ def _shared(keys: Keys) -> dict[str, Any]:
 
 
 def read_encoder_config(keys: Keys) -> ModelConfig:
-    """Of an encoder alone."""
+    """Read the configuration of an encoder alone."""
     return ModelConfig(**_shared(keys), causal=keys.causal(False), pooling=keys.pooling("mean"))
 
 
 def read_config(keys: Keys) -> ModelConfig:
-    """Of an encoder with a decoder; both together may have as many positions as each."""
+    """Read the configuration of an encoder with a decoder."""
     shared = _shared(keys)
     layers = keys.integer("decoder_block_count", shared["num_hidden_layers"])
     if layers > len(keys.checkpoint.tensor_names):
@@ -60,7 +60,7 @@ def read_config(keys: Keys) -> ModelConfig:
 
 
 def bucket_of(distance: int, buckets: int) -> int:
-    """The bucket of a distance, which is that of a key after its query, in an encoder.
+    """Return the bucket of a distance, which is that of a key after its query, in an encoder.
 
     Half of the buckets are for keys after the query, the others as in a decoder.
     """
@@ -69,13 +69,15 @@ def bucket_of(distance: int, buckets: int) -> int:
 
 
 def causal_bucket_of(distance: int, buckets: int) -> int:
-    """The same in a decoder, where no key is after its query."""
+    """Return the bucket of a distance in a decoder, where no key is after its query."""
     return _bucket_of_size(max(-distance, 0), buckets)
 
 
 def _bucket_of_size(distance: int, buckets: int) -> int:
-    """Half of the buckets have a distance of their own each, the others ever larger ranges, in equal
-    steps of the logarithm; whole numbers decide, so that no rounding can.
+    """Return the bucket of a distance.
+
+    Half of the buckets have a distance of their own each, the others ever larger ranges, in equal steps
+    of the logarithm; whole numbers decide, so that no rounding can.
     """
     exact = buckets // 2
     if distance < exact:
@@ -90,7 +92,7 @@ def _bucket_of_size(distance: int, buckets: int) -> int:
 
 
 def position_bias(c: ModelConfig, w: Weights, name: str) -> Vector:
-    """Of each head and distance: [heads, 2 * reach + 1]."""
+    """Return the bias of each head and distance: [heads, 2 * reach + 1]."""
     table = w.floats(f"{name}.weight", c.relative_buckets, c.num_attention_heads)
     bucket = causal_bucket_of if name.startswith("dec.") else bucket_of
     distances = range(-_MAX_DISTANCE, _MAX_DISTANCE + 1)
@@ -98,7 +100,7 @@ def position_bias(c: ModelConfig, w: Weights, name: str) -> Vector:
 
 
 def _layer_bias(c: ModelConfig, w: Weights, side: str, layer: int) -> Vector:
-    """That of a layer with a table of its own; the others share the first one's."""
+    """Return the bias of a layer with a table of its own; the others share the first one's."""
     own = w.has(f"{side}.blk.{layer}.attn_rel_b.weight")
     return position_bias(c, w, f"{side}.blk.{layer if own else 0}.attn_rel_b")
 
@@ -125,7 +127,7 @@ def _output(g: Builder, c: ModelConfig, w: Weights, a: Value, prefix: str, add: 
 
 
 def _feed_forward(g: Builder, c: ModelConfig, w: Weights, h: Value, b: str) -> Value:
-    """h with what the feed-forward part adds."""
+    """Return h with what the feed-forward part adds."""
     hidden, ff = c.hidden_size, c.intermediate_size
     x = _norm(g, c, w, h, f"{b}.ffn_norm")
     up = w.matrix(f"{b}.ffn_up", ff, hidden)
@@ -167,7 +169,7 @@ def _paged_layers(g: Builder, c: ModelConfig) -> tuple[list[int], list[int]]:
 
 
 def encode(g: Builder, c: ModelConfig, w: Weights) -> Value:
-    """The encoder's states, of which each layer of the decoder has keys and values of its own."""
+    """Return the encoder's states, of which each layer of the decoder has keys and values of its own."""
     _, cross = _paged_layers(g, c)
     h = encoder_states(g, c, w)
     for i, layer in enumerate(cross):
@@ -207,7 +209,7 @@ def hidden_states(g: Builder, c: ModelConfig, w: Weights) -> Value:
 
 
 def final_norm(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
-    """The norm before the output matrix."""
+    """Return the norm before the output matrix."""
     return _norm(g, c, w, h, "dec.output_norm")
 
 

@@ -37,7 +37,7 @@ class Weights:
         return self.checkpoint.has(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor that the file has."""
+        """Return the shape of a tensor that the file has."""
         return self.checkpoint.shape(name)
 
     def rows(self, name: str) -> int:
@@ -48,15 +48,15 @@ class Weights:
         return shape[0]
 
     def matrix(self, name: str, rows: int, cols: int) -> _core.Weight:
-        """The tensor ``name.weight``, [rows, cols], in its stored form."""
+        """Return the tensor ``name.weight``, [rows, cols], in its stored form."""
         return self._stored(f"{name}.weight", (rows, cols))
 
     def experts(self, name: str, count: int, rows: int, cols: int) -> _core.Weight:
-        """The tensor ``name.weight``, ``count`` matrices [rows, cols], in its stored form."""
+        """Return the tensor ``name.weight``, ``count`` matrices [rows, cols], in its stored form."""
         return self._stored(f"{name}.weight", (count, rows, cols))
 
     def row(self, name: str, cols: int) -> _core.Weight:
-        """The tensor ``name.weight``, a matrix of one row, or a vector as older files have it."""
+        """Return the tensor ``name.weight``, a matrix of one row, or a vector as older files have it."""
         return self._stored(f"{name}.weight", (1, cols), (cols,))
 
     def expert_bias(self, name: str, count: int, size: int) -> Vector | None:
@@ -75,25 +75,25 @@ class Weights:
         return self._parts[full]
 
     def split_bias(self, name: str, rows: Sequence[int]) -> list[Vector | None]:
-        """The same of ``name.bias``; None for each part where the file has none."""
+        """Return the parts of ``name.bias``; None for each part where the file has none."""
         whole = self.bias(name, sum(rows))
         if whole is None:
             return [None] * len(rows)
         return list(np.split(whole, list(accumulate(rows))[:-1]))
 
     def vector(self, name: str, size: int) -> Vector:
-        """A one-dimensional tensor as float32."""
+        """Return a one-dimensional tensor as float32."""
         return self.floats(name, size)
 
     def floats(self, name: str, *shape: int) -> Vector:
-        """A small tensor of any shape as float32, for ops that take no stored weights."""
+        """Return a small tensor of any shape as float32, for ops that take no stored weights."""
         self._check(name, shape)
         return self.checkpoint.vector(name).reshape(shape)
 
     def keys_and_values(
         self, name: str, heads: int, key_dim: int, value_dim: int, cols: int
     ) -> tuple[_core.Weight, _core.Weight]:
-        """The tensor ``name.weight``, [heads * (key_dim + value_dim), cols], taken apart.
+        """Return the tensor ``name.weight``, [heads * (key_dim + value_dim), cols], taken apart.
 
         Returns:
             The matrices of keys, transposed, [heads, cols, key_dim], and those of values, [heads,
@@ -112,7 +112,7 @@ class Weights:
         return self._made[full]
 
     def head_sums(self, name: str, heads: int, dim: int) -> _core.Weight:
-        """A matrix [dim, dim] for each head, of which each row is the head's part of ``name.weight``.
+        """Return a matrix [dim, dim] for each head, whose rows are its parts of ``name.weight``.
 
         A head times its matrix is in all dims its sum with these weights.
         """
@@ -123,7 +123,7 @@ class Weights:
         return self._sums[full]
 
     def leave_out_drafting(self, config: ModelConfig) -> None:
-        """The layers that predict further tokens: a pass gives the same without them."""
+        """Leave out the layers that predict further tokens: a pass gives the same without them."""
         for i in range(config.num_nextn_predict_layers):
             prefix = f"blk.{config.num_hidden_layers + i}."
             self.leave_out(prefix)
@@ -150,24 +150,24 @@ class Weights:
         return self.vector(full, size) if self.checkpoint.has(full) else None
 
     def embedding(self, config: Layered) -> _core.Weight:
-        """The token embedding, [vocabulary, hidden]."""
+        """Return the token embedding, [vocabulary, hidden]."""
         return self.matrix("token_embd", config.vocab_size, config.hidden_size)
 
     def head(self, config: Layered) -> _core.Weight:
-        """The output matrix; the embedding where the model ties them."""
+        """Return the output matrix; the embedding where the model ties them."""
         if not self.checkpoint.has("output.weight"):
             return self.embedding(config)
         return self.matrix("output", config.vocab_size, config.hidden_size)
 
     def _stored(self, name: str, *shapes: tuple[int, ...]) -> _core.Weight:
-        """A tensor in its stored form, opened once."""
+        """Return a tensor in its stored form, opened once."""
         self._check(name, *shapes)
         if name not in self._matrices:
             self._matrices[name] = self.checkpoint.weight(name)
         return self._matrices[name]
 
     def _check(self, name: str, *shapes: tuple[int, ...]) -> None:
-        """Notes a tensor as used; FormatError where its shape is none of those given."""
+        """Note a tensor as used; FormatError where its shape is none of those given."""
         self._used.add(name)
         if self.checkpoint.shape(name) not in shapes:
             raise FormatError(
@@ -192,7 +192,7 @@ class Weights:
 
 
 def _made_of(name: str, values: Vector) -> _core.Weight:
-    """A matrix [rows, cols] for each head, of float32."""
+    """Return a matrix [rows, cols] for each head, of float32."""
     heads, rows, cols = values.shape
     blocks = values.reshape(heads * rows, cols).view(np.uint8)
     return _core.Weight.from_blocks(name, "F32", blocks, cols, heads)

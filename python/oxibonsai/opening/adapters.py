@@ -24,7 +24,7 @@ _LARGEST_SCALE = 1e6  # with the largest alpha the product is finite
 
 
 def open_adapters(choice: LoraChoice | None, base: Checkpoint) -> tuple[Adapter, ...]:
-    """Opens adapters for a model.
+    """Open adapters for a model.
 
     Args:
         choice: A GGUF file as llama.cpp's converter writes it, ``hf:...``, or a folder that PEFT
@@ -42,7 +42,7 @@ def open_adapters(choice: LoraChoice | None, base: Checkpoint) -> tuple[Adapter,
 
 
 def chosen_adapters(choice: LoraChoice | None) -> list[tuple[str, float]]:
-    """What a user names, each with its scale.
+    """Return the adapters that a user names, each with its scale.
 
     Raises:
         RequestError: A scale is no number from -1e6 to 1e6, or what is listed is no adapter.

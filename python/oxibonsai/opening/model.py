@@ -20,7 +20,7 @@ from oxibonsai.sources.model_folder import model_folder, model_name
 def open_model(
     source: str | os.PathLike[str] | None, quant_type: str = "", *, vocabulary_only: bool = False
 ) -> Checkpoint:
-    """Opens what ``source`` names.
+    """Open what ``source`` names.
 
     Args:
         source: What :func:`oxibonsai.sources.resolve` takes; or a folder, repository or package
@@ -58,7 +58,7 @@ def _open_weights(weights: Path, name: str, vocabulary_only: bool) -> Checkpoint
 
 
 def converted(weights: Path, convert: Callable[[Path], list[str]]) -> Checkpoint:
-    """Opens what ``oxibonsai convert`` would write, in a file that loses its name once it is mapped.
+    """Open what ``oxibonsai convert`` would write, in a file that loses its name once it is mapped.
 
     The file lies in the cache folder, not in memory: its pages can then leave memory as those of any
     model file, which matters once the weights are packed. Its room on the disk is given back when
@@ -83,7 +83,7 @@ def converted(weights: Path, convert: Callable[[Path], list[str]]) -> Checkpoint
 
 
 def _set_time(file: Path, weights: Path) -> None:
-    """The time of the last change around the weights: what is kept of the model is found by it."""
+    """Set the file's time to that of the last change of the weights, by which cached forms are found."""
     folder = weights if weights.is_dir() else weights.parent
     files = [*folder.iterdir(), *folder.glob("onnx/*")]
     newest = max(p.stat().st_mtime_ns for p in files)

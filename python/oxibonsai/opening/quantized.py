@@ -45,7 +45,7 @@ class QuantizedCache:
         threads: int,
         progress: Progress | None = None,
     ) -> Checkpoint:
-        """The model in another type; errors go on naming the source.
+        """Return the model in another type; errors go on naming the source.
 
         Args:
             checkpoint: The source.
@@ -85,13 +85,13 @@ class QuantizedCache:
         return opened
 
     def entries(self) -> list[Path]:
-        """The kept files, the most recently used first."""
+        """Return the kept files, the most recently used first."""
         return sorted(
             self.folder.glob("*.gguf"), key=lambda path: path.stat().st_atime_ns, reverse=True
         )
 
     def clear(self) -> int:
-        """Removes them all; returns the bytes freed."""
+        """Remove them all; return the bytes freed."""
         freed = 0
         for path in self.entries():
             freed += path.stat().st_size
@@ -99,7 +99,7 @@ class QuantizedCache:
         return freed
 
     def _evict(self, newest: Path) -> None:
-        """Removes files beyond the limit, but not the one that is about to be used."""
+        """Remove files beyond the limit, but not the one that is about to be used."""
         kept = newest.stat().st_size
         for path in self.entries():
             if path != newest:

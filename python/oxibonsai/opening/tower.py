@@ -15,7 +15,7 @@ Source = str | os.PathLike[str]
 
 
 def open_tower(source: Source) -> Checkpoint:
-    """Opens the tower that somebody names.
+    """Open the tower that somebody names.
 
     Args:
         source: An mmproj file, ``hf:org/repo[:mmproj-FILE.gguf]``, an ``https://`` address, or the folder

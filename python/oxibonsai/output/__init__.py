@@ -1,4 +1,4 @@
-"""What a client sees of a reply: where it stops, reasoning, tool calls."""
+"""The client's view of a reply: where it stops, reasoning, tool calls."""
 
 from __future__ import annotations
 

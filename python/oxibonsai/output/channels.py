@@ -41,7 +41,7 @@ class ChannelSplitter:
         self._bodies = StopScanner([*_ENDS, *_HEADS])
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Takes a piece of the text; returns pieces of reasoning and of the answer."""
+        """Take a piece of the text; return pieces of reasoning and of the answer."""
         sides: dict[bool, list[str]] = {True: [], False: []}
         position = 0
         while position < len(text):
@@ -57,7 +57,7 @@ class ChannelSplitter:
         return "".join(sides[True]), "".join(sides[False])
 
     def finish(self) -> tuple[str, str]:
-        """The text is over: what was held back. A head that was not complete says nothing."""
+        """Return the text is over: what was held back. A head that was not complete says nothing."""
         sides: dict[bool, list[str]] = {True: [], False: []}
         if self._head is None:
             self._write(self._bodies.flush(), sides)
@@ -66,7 +66,7 @@ class ChannelSplitter:
         return "".join(sides[True]), "".join(sides[False])
 
     def _read_head(self, text: str, position: int, sides: dict[bool, list[str]]) -> int:
-        """Takes characters of a head; returns the index of the first that it has not taken."""
+        """Take characters of a head; return the index of the first that it has not taken."""
         head = self._head or ""
         for i in range(position, len(text)):
             head += text[i]

@@ -1,4 +1,4 @@
-"""What a reply is made of, whole and in pieces."""
+"""Parts of a reply, whole and in pieces."""
 
 from __future__ import annotations
 

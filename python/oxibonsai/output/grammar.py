@@ -26,7 +26,7 @@ def tool_structure(
     special_tokens: Mapping[str, int] = MappingProxyType({}),
     answer: Structure | None = None,
 ) -> Structure | None:
-    """What a reply with these tools has to look like; None where it is free.
+    """Return the structure of a reply with these tools; None where it is free.
 
     Required and named: nothing but calls, behind an optional block of reasoning; named: one call.
     Auto: any text, but once the opening of a call is there, a call follows. Where an answer has to
@@ -70,7 +70,7 @@ def tool_structure(
 
 
 def _answer(structure: Structure, tool_format: ToolFormat) -> str:
-    """An answer that is no call, as part of a grammar."""
+    """Return an answer that is no call, as part of a grammar."""
     if structure.kind != "json_schema":
         raise RequestError(
             f"tools and a structure of kind {structure.kind} exclude each other:"
@@ -94,7 +94,7 @@ def _is_never_a_call(schema: Any, keys: Sequence[str]) -> bool:
 
 
 class _Frame:
-    """What stands around the blocks of calls."""
+    """The text around the blocks of calls."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class _Frame:
         return self._behind_reasoning(f"({self._blocks(opening, calls, several)} | answer)")
 
     def _opening(self, calls: CallGrammar) -> str:
-        """What a block begins with where a text may come instead; a bare format may leave it out."""
+        """Return the beginning of a block where text may come instead; a bare format may leave it out."""
         opening = self._lark.mark(calls.opening)
         return f"({opening})?" if self._format.bare and opening else opening
 
@@ -168,7 +168,7 @@ class _Frame:
             self._lark.rule("reasoning[lazy]", f"/{opening}(?s:.*){pattern(tags.close)}/")
 
     def _no_text_is(self, openings: Sequence[str] | None = None) -> list[str]:
-        """What a text that is no call and no reasoning does not match."""
+        """Return patterns that a text which is no call and no reasoning does not match."""
         listed = self._format.openings if openings is None else openings
         refused = [f"(?s:.*){pattern(o)}(?s:.*)" for o in listed]
         if self._format.bare:

@@ -63,7 +63,7 @@ def template_messages(
     template_source: str = "",
     images: ImageParts | None = None,
 ) -> list[dict[str, Any]]:
-    """Checks messages and gives them the form that chat templates expect.
+    """Check messages and give them the form that chat templates expect.
 
     Content is one text: the text parts of a list, joined by new lines. With pictures, it is a list of
     parts where the template takes that. Arguments of calls are
@@ -127,7 +127,7 @@ def _fields(message: Mapping[str, Any], place: str, images: ImageParts | None) -
 
 
 def _check_other_content(message: Mapping[str, Any], role: str, place: str) -> None:
-    """An answer that has called, thought or refused needs no content."""
+    """Check that an answer has content, unless it has called, thought or refused."""
     if role != "assistant":
         raise MessageError(place, f"is missing: a message of {role} has a text or a list of parts")
     if all(message.get(name) in (None, []) for name in _INSTEAD_OF_CONTENT):
@@ -203,7 +203,7 @@ def _arguments(arguments: Any, place: str) -> dict[str, Any]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The object that a text stands for; the text itself in one where it is none.
+    """Return the object that a text stands for; the text itself in one where it is none.
 
     A limit of tokens cuts calls off, and models write what is no JSON: the conversation goes on
     behind such a call, and templates want an object.
@@ -227,7 +227,7 @@ def _finite(text: str) -> float:
 
 
 def _id(value: Any, place: str, length: int | None) -> str:
-    """An id, or one of a fixed length that depends on it alone."""
+    """Return an id, or one of a fixed length that depends on it alone."""
     if not isinstance(value, str):
         raise RequestError(f"{place} is not a string")
     if length is None or (len(value) == length and value.isalnum() and value.isascii()):

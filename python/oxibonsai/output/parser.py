@@ -73,7 +73,7 @@ class OutputParser:
         self._cut_call: ToolCall | None = None
 
     def feed(self, text: str) -> list[Delta]:
-        """Takes a piece of the text.
+        """Take a piece of the text.
 
         Returns:
             What is new, in its order; the same, joined, for every way to cut the text.
@@ -82,7 +82,7 @@ class OutputParser:
         return self._deltas(reasoning, self._answer(answer))
 
     def finish(self, *, cut: bool = False) -> list[Delta]:
-        """The text is over: what was held back.
+        """Return the text is over: what was held back.
 
         Args:
             cut: A limit of tokens ended it: a call that it broke off is no content.

@@ -10,7 +10,7 @@ from oxibonsai.output.stop import StopScanner
 
 @dataclass(frozen=True)
 class ReasoningTags:
-    """What a model writes around its reasoning.
+    """The texts that a model writes around its reasoning.
 
     Attributes:
         open, close: Around it.
@@ -55,7 +55,7 @@ KNOWN_TAGS = (
 
 
 def find_reasoning_tags(template_source: str) -> ReasoningTags | None:
-    """The tags that a chat template knows; None for a model that does not think."""
+    """Return the tags that a chat template knows; None for a model that does not think."""
     for tags in KNOWN_TAGS:
         if tags.open in template_source or (not tags.answer and tags.close in template_source):
             return tags
@@ -105,7 +105,7 @@ class ReasoningSplitter:
         self._closing = StopScanner([tags.close])
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Takes a piece of the text; returns pieces of reasoning and of the answer."""
+        """Take a piece of the text; return pieces of reasoning and of the answer."""
         if self._starting:
             text = self._start(text)
         if not self.inside:
@@ -118,7 +118,7 @@ class ReasoningSplitter:
         return shown, self._without_first_lines(text[end:])
 
     def finish(self) -> tuple[str, str]:
-        """The text is over: what was held back."""
+        """Return the text is over: what was held back."""
         head = "".join(self._space) + self._tag if self._starting else ""
         self._starting = False
         if not self.inside:
@@ -132,7 +132,7 @@ class ReasoningSplitter:
         return not self._starting and not self.inside
 
     def _start(self, text: str) -> str:
-        """Looks for a first open tag; returns the text behind it, or all where there is none."""
+        """Look for a first open tag; return the text behind it, or all where there is none."""
         if not self._tag:
             stripped = text.lstrip()
             self._space.append(text[: len(text) - len(stripped)])

@@ -87,17 +87,17 @@ class StopScanner:
         self.hit: str | None = None
 
     def feed(self, text: str) -> str:
-        """Takes a piece of the text; returns what may be shown of it and of what was held back."""
+        """Take a piece of the text; return what may be shown of it and of what was held back."""
         return self.scan(text, 0)[0]
 
     def flush(self) -> str:
-        """What is held back when the text is over: the beginning of a stop string."""
+        """Return the text held back at the end: the beginning of a stop string."""
         held = "" if self.hit is not None else self._held()
         self._state = 0
         return held
 
     def reset(self) -> None:
-        """Looks for a stop string again; what was held back is forgotten."""
+        """Look for a stop string again; what was held back is forgotten."""
         self._state = 0
         self.hit = None
 

@@ -11,13 +11,13 @@ from oxibonsai.output.reasoning import ReasoningSplitter, ReasoningTags
 
 
 class ThinkingBudget:
-    """Counts the tokens of reasoning; once they are spent, says which tokens end it.
+    r"""The budget of reasoning: counts its tokens, and ends it once they are spent.
 
     Args:
         limit: Tokens of reasoning, 0 or more. 0 ends it as soon as it has begun. A character that
             is cut there is completed first, so it can be up to 3 more.
         token_bytes: The bytes that a token stands for; of a tag's token, the tag.
-        closing: Tokens of the close tag and what follows it, ``"</think>\\n\\n"``.
+        closing: Tokens of the close tag and what follows it, ``"</think>\n\n"``.
         opening: The open tag, where it is one token.
         tags: Around the reasoning.
         inside: The prompt ends with an open tag.
@@ -52,7 +52,7 @@ class ThinkingBudget:
         self._given: int | None = None  # tokens of the closing that have been fed
 
     def feed(self, token: int) -> None:
-        """Takes the next token of the reply.
+        """Take the next token of the reply.
 
         Raises:
             RequestError: Another token was forced.
@@ -69,7 +69,7 @@ class ThinkingBudget:
         self._spent += was_inside and self._splitter.inside
 
     def forced(self) -> list[int]:
-        """The tokens that have to come next, in this order; empty where the model chooses."""
+        """Return the tokens that have to come next, in this order; empty where the model chooses."""
         if self._given is not None:
             return list(self._closing[self._given :])
         spent = self._splitter.inside and self._spent >= self._limit
@@ -77,7 +77,7 @@ class ThinkingBudget:
         return list(self._closing) if spent and not cut else []
 
     def fork(self) -> ThinkingBudget:
-        """A second reply that goes on from here on its own."""
+        """Return a second reply that goes on from here on its own."""
         other = copy.copy(self)
         other._splitter = copy.deepcopy(self._splitter)
         other._characters = codecs.getincrementaldecoder("utf-8")("replace")

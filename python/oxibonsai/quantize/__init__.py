@@ -36,7 +36,7 @@ def quantize(
     progress: Progress | None = None,
     **exceptions: Any,
 ) -> dict[str, Loss]:
-    """Writes a model with its matrices in another type.
+    """Write a model with its matrices in another type.
 
     Args:
         file: The source. Its metadata stays as it is, but for the keys that say how it is quantized.
@@ -69,7 +69,7 @@ def write(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> dict[str, Loss]:
-    """Does what was planned; arguments and errors as :func:`quantize`."""
+    """Do what was planned; arguments and errors as :func:`quantize`."""
     if threads < 1:
         raise RequestError(f"threads is {threads}; it must be at least 1")
     out = Path(out)

@@ -70,7 +70,7 @@ def encode_matrix(
     pool: ThreadPoolExecutor,
     report: Callable[[int], None] | None = None,
 ) -> tuple[Bytes, Loss]:
-    """A matrix as the bytes of a type, the same for any number of threads.
+    """Return a matrix as the bytes of a type, the same for any number of threads.
 
     Args:
         matrix: Its columns are a multiple of the type's group.
@@ -97,7 +97,7 @@ def encode_matrix(
 
 
 def sample_loss(matrix: Matrix, kind: WeightType, rows: int) -> Loss:
-    """What encoding loses, measured on the first rows."""
+    """Return the loss of encoding, measured on the first rows."""
     return _encode_rows(matrix, kind, 0, min(rows, matrix.rows))[1]
 
 

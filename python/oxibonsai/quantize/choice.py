@@ -40,7 +40,7 @@ class Tensor:
 
     @property
     def count(self) -> int:
-        """Of its weights."""
+        """Return the number of weights."""
         return int(np.prod(self.shape))
 
     @property
@@ -52,7 +52,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Choice:
-    """What becomes of a tensor.
+    """The choice for a tensor.
 
     Attributes:
         type: What it is written as.
@@ -70,13 +70,13 @@ class Choice:
 
     @property
     def nbytes(self) -> int:
-        """Of the tensor in the file."""
+        """Return the tensor's size in the file in bytes."""
         return self.type.size(self.tensor.count)
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What mixes ask of a model.
+    """The facts about a model that mixes depend on.
 
     Attributes:
         grouped: At least four query heads share keys and values.
@@ -88,7 +88,7 @@ class ModelShape:
 
     @classmethod
     def of(cls, get: Callable[[str], Any]) -> ModelShape:
-        """Reads the keys of a GGUF file; what it doesn't say is as in a plain transformer."""
+        """Read the keys of a GGUF file; what it doesn't say is as in a plain transformer."""
         architecture = get("general.architecture")
 
         def count(key: str) -> int:
@@ -133,7 +133,7 @@ class TypeRules:
         self.patterns = [(_compiled(p), target_type(t).name) for p, t in patterns]
 
     def named(self, tensor: Tensor, tied: bool) -> str | None:
-        """The type that the exceptions give a tensor, if they do."""
+        """Return the type that the exceptions give a tensor, if they do."""
         for pattern, type_name in reversed(self.patterns):
             if pattern.search(tensor.name):
                 return type_name
@@ -161,7 +161,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def choose(
     tensors: Sequence[Tensor], shape: ModelShape, rules: TypeRules, *, measured: bool
 ) -> list[Choice]:
-    """A type for each tensor, in their order.
+    """Return a type for each tensor, in their order.
 
     Args:
         tensors: All of a model.
@@ -225,7 +225,7 @@ def _type_name(tensor: Tensor, rules: TypeRules, place: Place, tied: bool) -> st
 
 
 def fitting_type(wanted: str, width: int) -> WeightType:
-    """The type, or the first of those that it gives way to whose groups divide rows of ``width``."""
+    """Return the type, or its first replacement whose groups divide rows of ``width``."""
     wider = _WIDER.get(wanted, "IQ4_NL" if wanted.startswith("IQ") else "Q4_0")
     for name in (wanted, wider, "F16"):
         kind = type_named(name)

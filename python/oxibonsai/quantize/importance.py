@@ -14,7 +14,7 @@ from oxibonsai.quantize.weight_types import encodable_types
 
 
 class ImportanceMatrix(Protocol):
-    """What ``oxibonsai.imatrix.Imatrix`` is to this package, which lies below it."""
+    """The protocol of ``oxibonsai.imatrix.Imatrix`` for this package, which lies below it."""
 
     @property
     def entries(self) -> Mapping[str, object]:
@@ -33,7 +33,7 @@ class ImportanceMatrix(Protocol):
 
 
 def check_importance(choices: Sequence[Choice], imatrix: ImportanceMatrix | None) -> None:
-    """That there is importance for all tensors whose type needs it, and of the right size.
+    """Check that importance exists for all tensors whose type needs it, and has the right size.
 
     Raises:
         RequestError, FormatError: As :func:`oxibonsai.quantize.make_plan`.
@@ -52,7 +52,7 @@ def check_importance(choices: Sequence[Choice], imatrix: ImportanceMatrix | None
 
 
 def importance_of(choice: Choice, imatrix: ImportanceMatrix) -> Floats | None:
-    """Importance of a tensor's columns; None where it has none and needs none.
+    """Return the importance of a tensor's columns; None where it has none and needs none.
 
     Columns of embeddings and of the output count alike, where the type needs an importance that
     nobody measured.

@@ -53,7 +53,7 @@ def _not(condition: Condition) -> Condition:
 
 
 def _first(part: int) -> Condition:
-    """The first half, quarter, eighth ... of the layers."""
+    """Return the first half, quarter, eighth ... of the layers."""
     return lambda place: place.index < place.count // part
 
 
@@ -68,7 +68,7 @@ def _middle(place: Place) -> bool:
 
 
 def _more(place: Place) -> bool:
-    """The first and the last eighth of the layers, and each third between."""
+    """Return the first and the last eighth of the layers, and each third between."""
     return not _middle(place) or (place.index - place.count // 8) % 3 == 2
 
 
@@ -87,7 +87,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Mix:
-    """What ``oxibonsai quantize`` can be asked for.
+    """A mix that ``oxibonsai quantize`` accepts.
 
     Attributes:
         base: Type of most weights.
@@ -100,7 +100,7 @@ class Mix:
     rules: tuple[Rule, ...] = ()
 
     def type_of(self, role: str, place: Place) -> str:
-        """The type of a tensor of a role."""
+        """Return the type of a tensor of a role."""
         fitting = (r.type_name for r in self.rules if r.role == role and r.condition(place))
         chosen = next(fitting, None)
         if role == "output" and chosen is None:
@@ -244,12 +244,12 @@ def file_type_of(type_name: str) -> int | None:
 
 
 def mix_names() -> list[str]:
-    """What ``oxibonsai quantize`` takes as its type: mixes, then types without a mix of their own."""
+    """Return the types of ``oxibonsai quantize``: mixes, then types without a mix of their own."""
     return [*MIXES, *(t for t in encodable_types() if t not in (*MIXES, *_ALIASES))]
 
 
 def find_mix(name: str) -> Mix:
-    """The mix of a name, in any case; a type without one has no exceptions but the output.
+    """Return the mix of a name, in any case; a type without one has no exceptions but the output.
 
     Raises:
         RequestError: There is none.

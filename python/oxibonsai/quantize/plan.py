@@ -1,4 +1,4 @@
-"""What quantizing a file will do: said before it is done."""
+"""Plan the quantization of a file: said before it is done."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OWN_TYPES = ("Q8_1", "Q8_K", "F8_E4M3", "F8_E5M2", "Q2_0_g128", "TQ2_0_g128", "
 
 @dataclass(frozen=True)
 class Plan:
-    """What becomes of each tensor of a file.
+    """The choice for each tensor of a file.
 
     Attributes:
         file: The source.
@@ -52,16 +52,16 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """Of all tensors in the new file."""
+        """Return the size of all tensors in the new file in bytes."""
         return sum(c.nbytes for c in self.choices)
 
     @property
     def bits(self) -> float:
-        """Of a weight, on average over all tensors."""
+        """Return the bits of a weight, on average over all tensors."""
         return self.nbytes * 8 / max(1, sum(c.tensor.count for c in self.choices))
 
     def matrix(self, choice: Choice) -> Matrix:
-        """The values of a tensor that is encoded anew."""
+        """Return the values of a tensor that is encoded anew."""
         tensor, stored = choice.tensor, type_named(choice.tensor.type_name)
         cols = tensor.shape[-1]
         rows, row_bytes = tensor.count // cols, stored.size(cols)
@@ -88,13 +88,13 @@ class Plan:
         return dict(losses)
 
     def warnings(self) -> list[str]:
-        """What the user should know, the worst first."""
+        """Return warnings for the user, the worst first."""
         losses = self.expected_losses().items()
         found = [w for name, loss in losses if (w := destruction(name, loss))]
         return [*found, *fallback_warnings(self.choices), *self._notes()]
 
     def requantized(self) -> str | None:
-        """A warning where weights are rounded a second time."""
+        """Return a warning where weights are rounded a second time."""
         new = [c for c in self.choices if not c.kept and c.type.name not in _FLOATS]
         types = sorted({c.tensor.type_name for c in new} - {*_FLOATS})
         if not types:
@@ -177,7 +177,7 @@ def _listed(tensors: list[Tensor]) -> str:
 
 
 def destruction(type_name: str, loss: Loss) -> str | None:
-    """A warning where weights are not the few values that a type can hold."""
+    """Return a warning where weights are not the few values that a type can hold."""
     if type_name not in _FEW_VALUES or loss.relative <= _LARGEST_LOSS_OF_SCALES:
         return None
     noise = 20 * math.log10(1 / loss.relative)

@@ -26,7 +26,7 @@ class WeightType:
 
     @property
     def bits(self) -> float:
-        """Of a weight, its share of the scales included."""
+        """Return the bits of a weight, its share of the scales included."""
         return self.nbytes * 8 / self.group
 
     def size(self, weights: int) -> int:
@@ -47,12 +47,12 @@ def _types() -> dict[str, WeightType]:
 
 
 def find_type(name: str) -> WeightType | None:
-    """The type of a name, in any case; None: there is none."""
+    """Return the type of a name, in any case; None: there is none."""
     return _types().get(name.lower())
 
 
 def type_named(name: str) -> WeightType:
-    """The type of a name that is known to be one."""
+    """Return the type of a name that is known to be one."""
     return _types()[name.lower()]
 
 
@@ -63,7 +63,7 @@ def encodable_types() -> dict[str, str]:
 
 
 def target_type(name: str) -> WeightType:
-    """The type of a name that a user wrote.
+    """Return the type of a name that a user wrote.
 
     Raises:
         RequestError: There is no such type.

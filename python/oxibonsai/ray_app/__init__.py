@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def build(args: Mapping[str, Any]) -> Application:
-    """The application of one model, or of the models of one server, for Ray Serve.
+    """Return the application of one model, or of the models of one server, for Ray Serve.
 
     Args:
         args: Settings of ``oxibonsai serve`` by the names of their flags, with dashes or underscores,

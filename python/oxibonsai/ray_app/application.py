@@ -74,7 +74,7 @@ def _autoscaling(options: ScaleOptions, settings: Settings) -> AutoscalingConfig
 
 
 def _resources(settings: Settings) -> dict[str, float]:
-    """What a replica takes of its node."""
+    """Return a replica's resources on its node."""
     resources: dict[str, float] = {"num_cpus": float(settings.threads or 1)}
     if (settings.device or "").startswith("cuda"):
         resources["num_gpus"] = float(1 + (settings.device or "").count(","))

@@ -13,7 +13,7 @@ Headers = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True)
 class ForwardedRequest:
-    """What an ASGI application is told about a request, with its body.
+    """The ASGI scope of a request, with its body.
 
     Attributes:
         scope: The members of the ASGI scope that are plain data.

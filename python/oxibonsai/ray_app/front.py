@@ -75,7 +75,7 @@ class Front:
         return response
 
     async def _body(self, request: Request) -> bytes | None:
-        """The body; None if it is too large."""
+        """Return the body; None if it is too large."""
         pieces, size = [], 0
         async for piece in request.stream():
             size += len(piece)
@@ -98,7 +98,7 @@ class Front:
 
 
 async def _body_of(pieces: Any, head: AnswerHead) -> AsyncIterator[bytes]:
-    """The body; if the replica is lost, a stream of events ends with an error event."""
+    """Return the body; if the replica is lost, a stream of events ends with an error event."""
     try:
         async for piece in pieces:
             yield piece
@@ -112,7 +112,7 @@ async def _body_of(pieces: Any, head: AnswerHead) -> AsyncIterator[bytes]:
 
 
 def _key_of(request: Request) -> str:
-    """The API key as OpenAI's or Anthropic's clients send it."""
+    """Return the API key as OpenAI's or Anthropic's clients send it."""
     key: str = request.headers.get("authorization") or request.headers.get("x-api-key", "")
     return key
 

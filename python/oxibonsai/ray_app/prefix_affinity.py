@@ -42,7 +42,7 @@ class PrefixAffinity(Generic[Replica]):
         self._sent: OrderedDict[Block, dict[Replica, None]] = OrderedDict()
 
     def prefer(self, blocks: Sequence[Block], loads: Mapping[Replica, int]) -> Replica | None:
-        """The replica that was sent the longest part of a prompt.
+        """Return the replica that was sent the longest part of a prompt.
 
         Args:
             blocks: Of the prompt.
@@ -63,7 +63,7 @@ class PrefixAffinity(Generic[Replica]):
         return best if loads[best] - min(loads.values()) <= self._max_imbalance else None
 
     def remember(self, blocks: Sequence[Block], replica: Replica) -> None:
-        """Notes that a prompt was sent to a replica."""
+        """Note that a prompt was sent to a replica."""
         # From the end, so that the beginnings, which more prompts share, are forgotten last.
         for block in reversed(blocks):
             self._sent.setdefault(block, {})[replica] = None
@@ -80,7 +80,7 @@ class PrefixAffinity(Generic[Replica]):
 
 
 def prompt_blocks(body: bytes, salt: str = "") -> list[Block]:
-    """The blocks of a request's prompt; none if the body has no prompt, or a short one.
+    """Return the blocks of a request's prompt; none if the body has no prompt, or a short one.
 
     The first block is ``prompt_cache_key`` where the request has one: those with the same key belong
     together, whatever else they have in common.

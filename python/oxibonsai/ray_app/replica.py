@@ -68,12 +68,12 @@ class EngineReplica:
         self._lifecycle.advance(Phase.READY)
 
     def check_health(self) -> None:
-        """Called by Ray every few seconds; a replica that raises is replaced."""
+        """Check the replica; Ray calls this every few seconds and replaces a replica that raises."""
         if self._lifecycle.failed:
             raise RuntimeError("the engine has failed, or another server has taken the store")
 
     async def answer(self, request: ForwardedRequest) -> AsyncIterator[AnswerHead | bytes]:
-        """The answer: its head, then pieces of its body as they are made.
+        """Return the answer: its head, then pieces of its body as they are made.
 
         If the front or its client goes away, the work is cancelled at the next token.
         """
@@ -128,7 +128,7 @@ class EngineReplica:
         self._app.store.close()
 
     def __del__(self) -> None:
-        """Called by Ray when no request is left; background responses and runs are waited for."""
+        """Wait for background responses and runs; Ray calls this when no request is left."""
         if not hasattr(self, "_asgi"):
             return
         self._lifecycle.advance(Phase.DRAINING)
@@ -140,7 +140,7 @@ class EngineReplica:
 
 
 async def _joined(pieces: _Pieces) -> AsyncIterator[bytes]:
-    """The body; pieces that wait together are one message of Ray's."""
+    """Return the body; pieces that wait together are one message of Ray's."""
     ended = False
     while not ended:
         parts = [await pieces.get()]

@@ -25,7 +25,7 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray may not 
     """
 
     def initialize_state(self, *, max_imbalance: int = 4) -> None:
-        """Called by Ray with the arguments of the request router's configuration.
+        """Initialize the state; Ray calls this with the arguments of the request router's configuration.
 
         Args:
             max_imbalance: See :class:`PrefixAffinity`.
@@ -52,12 +52,12 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray may not 
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: ReplicaResult
     ) -> None:
-        """Called by Ray when a request was sent to a replica."""
+        """Record that a request was sent to a replica; Ray calls this."""
         if blocks := _blocks(pending_request):
             self._affinity.remember(blocks, replica_id)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """Called by Ray when a replica is gone."""
+        """Forget a replica that is gone; Ray calls this."""
         super().on_replica_actor_died(replica_id)
         self._affinity.forget(replica_id)
 

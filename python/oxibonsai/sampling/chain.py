@@ -54,7 +54,7 @@ _KEEP_THE_TOP = {"top_a", "eta", "epsilon", "top_k", "min_p", "top_p"}
 
 
 def active_steps(params: SamplingParams) -> list[Step]:
-    """The steps that the request asks for, in its order; neutral ones are left out."""
+    """Return the steps that the request asks for, in its order; neutral ones are left out."""
     chosen = [step for name in params.samplers if (step := _BY_NAME[name]).active(params)]
     while params.greedy and chosen and chosen[-1].name in _KEEP_THE_TOP:
         chosen.pop()  # the most likely token is taken whatever else they keep

@@ -151,7 +151,7 @@ class Bounds:
         return f"{kind} {start}" + (f" and at most {high}" if high else "")
 
     def __call__(self, name: str, value: Any) -> Any:
-        """The value as a plain number; RequestError where it is outside.
+        """Return the value as a plain number; RequestError where it is outside.
 
         A number that is no integer must be a finite float32, as a logit is one.
         """
@@ -186,7 +186,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _each(check: Check, wanted: str) -> Check:
-    """A tuple of checked items out of any collection of them that is no string."""
+    """Return a tuple of checked items out of any collection of them that is no string."""
 
     def check_all(name: str, value: Any) -> tuple[Any, ...]:
         if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
@@ -273,7 +273,7 @@ _CHECKS: dict[str, Check] = {
 
 
 def bounds(name: str) -> Bounds:
-    """The range of a parameter that is a number."""
+    """Return the range of a parameter that is a number."""
     found = _CHECKS[name]
     assert isinstance(found, Bounds), f"{name} is no plain number"
     return found

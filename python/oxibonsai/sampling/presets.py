@@ -23,7 +23,7 @@ PRESETS = MappingProxyType(
 
 
 def preset(name: str) -> SamplingParams:
-    """The settings of a name.
+    """Return the settings of a name.
 
     Raises:
         RequestError: No such preset.
@@ -34,7 +34,7 @@ def preset(name: str) -> SamplingParams:
 
 
 class ModelPreset(NamedTuple):
-    """What a model's makers recommend."""
+    """Settings that a model's makers recommend."""
 
     params: SamplingParams
     thinking: bool

@@ -97,7 +97,7 @@ class Sampler:
         mask: Mask | None = None,
         banned: Collection[int] = (),
     ) -> int:
-        """The next token.
+        """Return the next token.
 
         Args:
             logits: float32 [vocabulary]; or the largest of them, and the others are fetched where
@@ -150,7 +150,7 @@ class Sampler:
         return token
 
     def take_drawn(self, token: int) -> TokenLogprobs:
-        """The distribution that the latest token was drawn from, where the parameters ask for it.
+        """Return the distribution of the latest token's draw, where the parameters ask for it.
 
         Args:
             token: The token; one that was not drawn (it was forced, or the most likely one was asked
@@ -184,7 +184,7 @@ class Sampler:
         return token
 
     def state(self) -> dict[str, float | int]:
-        """What a snapshot has to store so that the sampler continues with the same tokens."""
+        """Return the state with which a snapshot's sampler continues with the same tokens."""
         return {"seed": self.seed, "mirostat_mu": self._mu}
 
     def restore(self, state: Mapping[str, float | int]) -> None:

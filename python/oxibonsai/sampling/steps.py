@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """What a step may look at besides the candidates and the request.
+    """The context of a step besides the candidates and the request.
 
     Attributes:
         history: Prompt and generated tokens.
@@ -35,7 +35,7 @@ class Context:
     breakers: npt.NDArray[np.int32]
 
     def last(self, count: int) -> Sequence[int]:
-        """The last ``count`` tokens; -1: all."""
+        """Return the last ``count`` tokens; -1: all."""
         return self.history if count < 0 else self.history[max(len(self.history) - count, 0) :]
 
 
@@ -76,17 +76,17 @@ def top_a(candidates: Candidates, p: SamplingParams, _: Context) -> None:
 
 
 def eta(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """A cutoff that falls with the entropy."""
+    """Cut off tokens by a threshold that falls with the entropy."""
     candidates.keep_eta(p.eta_cutoff)
 
 
 def epsilon(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """A cutoff of the probability."""
+    """Cut off tokens below a probability."""
     candidates.keep_epsilon(p.epsilon_cutoff)
 
 
 def temperature(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """Fixed, or by the entropy within ``dynatemp_range`` of it."""
+    """Apply a fixed temperature, or one by the entropy within ``dynatemp_range`` of it."""
     if p.dynatemp_range == 0.0:
         candidates.divide(p.temperature)
         return
@@ -96,7 +96,7 @@ def temperature(candidates: Candidates, p: SamplingParams, _: Context) -> None:
 
 
 def top_k(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """The k most likely, ties by lower id."""
+    """Keep the k most likely tokens, ties by lower id."""
     candidates.keep_top_k(p.top_k)
 
 
@@ -106,5 +106,5 @@ def min_p(candidates: Candidates, p: SamplingParams, _: Context) -> None:
 
 
 def top_p(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """The smallest set of most likely tokens whose probabilities sum to at least ``top_p``."""
+    """Keep the smallest set of most likely tokens whose probabilities sum to at least ``top_p``."""
     candidates.keep_top_p(p.top_p)

@@ -31,13 +31,13 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 
 
 def public(view: _View) -> _View:
-    """Marks a view that needs no API key and has no rate limit: probes, static files."""
+    """Mark a view that needs no API key and has no rate limit: probes, static files."""
     view.is_public = True  # type: ignore[attr-defined]
     return view
 
 
 def for_admins(view: _View) -> _View:
-    """Marks a view that changes the server for all keys: with admin keys, it needs one of them."""
+    """Mark a view that changes the server for all keys: with admin keys, it needs one of them."""
     view.is_for_admins = True  # type: ignore[attr-defined]
     return view
 
@@ -56,18 +56,18 @@ def check_admin() -> None:
 
 
 def owner() -> str:
-    """The owner of the current request; it sees no objects of other owners."""
+    """Return the owner of the current request; it sees no objects of other owners."""
     return str(g.owner)
 
 
 def current_owner() -> str | None:
-    """The owner of the current request or background task; None outside of both."""
+    """Return the owner of the current request or background task; None outside of both."""
     return _acting_for.get() or (owner() if has_request_context() else None)
 
 
 @contextmanager
 def acting_for(owner_id: str) -> Iterator[None]:
-    """Sets the owner for background work in the block."""
+    """Set the owner for background work in the block."""
     token = _acting_for.set(owner_id)
     try:
         yield
@@ -105,7 +105,7 @@ class KeyRing:
         return found
 
     def refresh(self, *, force: bool = False) -> None:
-        """Reloads the files if one has changed, or always with ``force``."""
+        """Reload the files if one has changed, or always with ``force``."""
         with self._lock:
             stamp = self._stamps()
             if stamp == self._stamp and not force:
@@ -149,7 +149,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def owner_of(key: str) -> str:
-    """The owner id of a key: a hash, so it reveals nothing and is the same after a restart."""
+    """Return the owner id of a key: a hash, so it reveals nothing and is the same after a restart."""
     return hashlib.sha256(b"oxibonsai owner\0" + key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -179,7 +179,7 @@ class Callers:
 def register_access(
     app: Flask, keys: KeyRing, limiter: TakesTokens | None, admins: KeyRing, callers: Callers
 ) -> None:
-    """Checks every request before its view; views need a key unless they are :func:`public`.
+    """Check every request before its view; views need a key unless they are :func:`public`.
 
     Args:
         app: The application.
@@ -223,7 +223,7 @@ def register_access(
 
 
 def _network() -> str:
-    """The client's address; for IPv6 its /64 network, since a client usually has one of its own."""
+    """Return the client's address; for IPv6 its /64 network, since a client usually has one of its own."""
     address = request.remote_addr or ""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])

@@ -71,12 +71,12 @@ class Adapters:
             return list(self._adapters)
 
     def names(self) -> list[str]:
-        """The names that requests may use: of open adapters, and of those in the folder."""
+        """Return the names that requests may use: of open adapters, and of those in the folder."""
         found = {a.name: None for a in self.listed()}
         return [*found, *(n for n in sorted(adapters_in(self._folder)) if n not in found)]
 
     def named(self, name: str) -> str:
-        """The engine's key of one adapter, at full scale.
+        """Return the engine's key of one adapter, at full scale.
 
         Raises:
             ApiError: 404 if there is none of this name.
@@ -97,7 +97,7 @@ class Adapters:
         return self._key({found.id: 1.0})
 
     def scaled(self, scales: Mapping[int, float]) -> str:
-        """The engine's key of adapters by number; those that are missing are left out.
+        """Return the engine's key of adapters by number; those that are missing are left out.
 
         Raises:
             RequestError: There is no adapter of a number, or a scale is out of range.
@@ -106,7 +106,7 @@ class Adapters:
         return self._key(scales)
 
     def set_defaults(self, scales: Mapping[int, float]) -> None:
-        """Sets the scales for requests that choose no adapter; those that are missing become 0.
+        """Set the scales for requests that choose no adapter; those that are missing become 0.
 
         Raises:
             RequestError: As :meth:`scaled`.
@@ -116,7 +116,7 @@ class Adapters:
             self._adapters = [replace(a, default=scales.get(a.id, 0.0)) for a in self._adapters]
 
     def default(self) -> str:
-        """The engine's key for requests that choose no adapter."""
+        """Return the engine's key for requests that choose no adapter."""
         listed = self.listed()
         return self._key({a.id: a.default for a in listed}) if listed else ""
 

@@ -36,7 +36,7 @@ _ALWAYS = ("health.", "metrics.", "page.")
 def create_app(
     settings: Settings, backend: Backend | ModelRegistry, lifecycle: Lifecycle | None = None
 ) -> Server:
-    """Creates the application; only after the fork, since it imports the core, which starts threads.
+    """Create the application; only after the fork, since it imports the core, which starts threads.
 
     Args:
         settings: All settings.

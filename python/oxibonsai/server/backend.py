@@ -70,7 +70,7 @@ class Backend(Protocol):
         """
 
     def models(self) -> Sequence[ModelInfo]:
-        """The models that are loaded; empty before :meth:`load` is done."""
+        """Return the models that are loaded; empty before :meth:`load` is done."""
 
     def close(self) -> None:
-        """Cancels running work and ends the threads; called once, at the end of the process."""
+        """Cancel running work and end the threads; called once, at the end of the process."""

@@ -56,7 +56,7 @@ class Choice:
         return self._flushed
 
     def new_deltas(self) -> Iterator[Delta]:
-        """New deltas since the last call, merged into one where several pieces are waiting.
+        """Yield new deltas since the last call, merged into one where several pieces are waiting.
 
         With log-probabilities the pieces stay separate, each with those of its own tokens.
         """

@@ -102,7 +102,7 @@ class _Unpacked(io.RawIOBase):
 
     @abstractmethod
     def _unpack(self, size: int) -> bytes:
-        """The next bytes, at most ``size``; empty at the end."""
+        """Return the next bytes, at most ``size``; empty at the end."""
 
 
 class _Gunzipped(_Unpacked):

@@ -15,7 +15,7 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 def register_origins(app: Flask, origins: Sequence[str]) -> None:
-    """Adds CORS headers for allowed origins, and rejects cross-site writes from all others.
+    """Add CORS headers for allowed origins, and rejects cross-site writes from all others.
 
     Browsers send forms, files and plain text to any server without a preflight request; hiding the
     response from the page would be too late.
@@ -47,7 +47,7 @@ def register_origins(app: Flask, origins: Sequence[str]) -> None:
 
 
 def _pattern(origin: str) -> re.Pattern[str]:
-    """An origin as a regular expression for flask-cors, which matches from the beginning."""
+    """Return an origin as a regular expression for flask-cors, which matches from the beginning."""
     if origin == "*":
         return re.compile(r".*")
     text = _LOCALHOST if origin == "localhost" else re.escape(origin.rstrip("/"))

@@ -14,7 +14,7 @@ _LOOK_SECONDS = 0.25
 
 
 class Elsewhere:
-    """What another server works on, as the stored objects say.
+    """Work of another server, as the stored objects say.
 
     Args:
         peers: This server among the others; None if it shares nothing.
@@ -52,14 +52,14 @@ class Elsewhere:
 
 
 def looks(ended: Callable[[], bool]) -> Iterator[None]:
-    """Yields between looks at an object until it has ended."""
+    """Yield between looks at an object until it has ended."""
     while not ended():
         time.sleep(_LOOK_SECONDS)
         yield
 
 
 def wait_until_ended(ended: Callable[[], bool], seconds: float) -> None:
-    """Waits for the end of another server's work on an object, at most ``seconds``."""
+    """Wait for the end of another server's work on an object, at most ``seconds``."""
     deadline = time.monotonic() + seconds
     for _ in looks(ended):
         if time.monotonic() >= deadline:

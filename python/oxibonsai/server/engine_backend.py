@@ -125,17 +125,17 @@ class EngineBackend:
         self._models = (ModelInfo(names[0], int(time.time()), names, _meta(engine), s.tags),)
 
     def models(self) -> Sequence[ModelInfo]:
-        """The one model, once it is loaded."""
+        """Return the one model, once it is loaded."""
         return self._models
 
     def close(self) -> None:
-        """Cancels what runs and ends the engines' threads."""
+        """Cancel what runs and end the engines' threads."""
         pool, self.pool, self.adapters = self.pool, None, None
         if pool is not None:
             pool.close()
 
     def _with_limits(self, pictures: PictureReader | None, lane: Lane) -> PictureReader | None:
-        """The reader with the limits of the settings, and with what fetches pictures if they allow it."""
+        """Return the reader with the settings' limits, and with a fetcher of images if they allow it."""
         from oxibonsai.vision.web import PictureFetcher
 
         if pictures is None:
@@ -149,7 +149,7 @@ class EngineBackend:
         )
 
     def _chosen_template(self, engine: Engine) -> ChatTemplate | None:
-        """The template of the settings, else the model's own."""
+        """Return the template of the settings, else the model's own."""
         from oxibonsai.chat import choose_template
         from oxibonsai.chat_template import ChatTemplate
 
@@ -180,7 +180,7 @@ def _elements(shape: Sequence[int]) -> int:
 
 
 def served_models(settings: Settings, lifecycle: Lifecycle) -> ModelRegistry:
-    """The models that the settings name; made after the fork."""
+    """Return the models that the settings name; made after the fork."""
     # Here and not in a loading thread: two threads that import modules of one package at the same
     # time can deadlock.
     import oxibonsai.engine  # noqa: F401

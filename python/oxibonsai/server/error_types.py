@@ -14,5 +14,5 @@ _TYPES = {
 
 
 def error_type(status: int) -> str:
-    """The error type of an HTTP status."""
+    """Return the error type of an HTTP status."""
     return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")

@@ -62,18 +62,18 @@ def _short(text: str, most: int) -> str:
 
 
 def not_found(kind: str, object_id: str) -> ApiError:
-    """The same error for unknown ids and for ids of other API keys."""
+    """Return the same error for unknown ids and for ids of other API keys."""
     return ApiError(404, f"No {kind} found with id '{object_id[:80]}'.", code="not_found")
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
-    """The error object, also for the ``error`` event of a stream."""
+    """Return the error object, also for the ``error`` event of a stream."""
     body = {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}
     return {"error": {**body, **error.extra}}
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """The error that a client sees for ``error``; details of an unexpected one are only logged."""
+    """Return the error that a client sees for ``error``; details of an unexpected one are only logged."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, HTTPException):
@@ -106,7 +106,7 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 def error_response(error: Exception) -> Response:
-    """The HTTP response for an error."""
+    """Return the HTTP response for an error."""
     if isinstance(error, HTTPException) and error.response is not None:
         status = error.response.status_code
         if status < 400:  # a redirect
@@ -132,7 +132,7 @@ def error_response(error: Exception) -> Response:
 def register_error_formats(
     app: Flask, formats: Mapping[str, Callable[[Exception], Response]]
 ) -> None:
-    """Formats errors under some paths as their API does, 401 and 404 among them.
+    """Format errors under some paths as their API does, 401 and 404 among them.
 
     Args:
         app: The application.
@@ -147,5 +147,5 @@ def register_error_formats(
 
 
 def register_errors(app: Flask) -> None:
-    """Handles every exception of a view with :func:`error_response`."""
+    """Handle every exception of a view with :func:`error_response`."""
     app.register_error_handler(Exception, error_response)

@@ -96,7 +96,7 @@ class Generation:
         self.close()
 
     def close(self) -> None:
-        """Cancels running sequences and releases the permit; idempotent."""
+        """Cancel running sequences and release the permit; idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -113,7 +113,7 @@ class Generation:
             )
 
     def start(self, seconds: float) -> bool:
-        """Submits the request to an engine, if one becomes free within ``seconds``.
+        """Submit the request to an engine, if one becomes free within ``seconds``.
 
         Raises:
             RequestError: The engine rejects the request.
@@ -140,7 +140,7 @@ class Generation:
         return True
 
     def poll(self) -> Iterator[tuple[int, Delta | None]]:
-        """New output since the last call, without waiting; see :meth:`stream`.
+        """Yield new output since the last call, without waiting; see :meth:`stream`.
 
         Raises:
             CapacityError: A structure became too complex to follow, or the engine was closed.
@@ -179,7 +179,7 @@ class Generation:
         return bool(self.choices) and all(c.ended for c in self.choices)
 
     def wait_for_output(self) -> bool:
-        """Waits until there may be new output or the poll timeout expires.
+        """Wait until there may be new output or the poll timeout expires.
 
         Returns:
             Whether there may be new output.
@@ -205,7 +205,7 @@ class Generation:
             yield index, delta
 
     def wait(self, environ: Mapping[str, Any]) -> None:
-        """Waits until all choices have ended.
+        """Wait until all choices have ended.
 
         Raises:
             ClientGoneError: The client disconnected.
@@ -213,13 +213,13 @@ class Generation:
         wait_for_all([self], environ)
 
     def notify(self, output_event: OutputEvent) -> None:
-        """Replaces the event that is set when there may be new output."""
+        """Replace the event that is set when there may be new output."""
         self.output_event = output_event
         for choice in self.choices:
             choice.sequence.changed = output_event
 
     def _check(self, choice: Choice) -> None:
-        """Raises if the choice ended for a reason other than the text's own."""
+        """Raise if the choice ended for a reason other than the text's own."""
         choice.sequence.raise_error()
         if choice.sequence.finish_reason == "cancelled":
             self._check_engine()
@@ -242,7 +242,7 @@ class Generation:
 
 
 def follow(group: list[Generation]) -> Iterator[tuple[int, int, Delta | None]]:
-    """Merges the streams of several generations, in the order in which output arrives.
+    """Merge the streams of several generations, in the order in which output arrives.
 
     Yields:
         As :meth:`Generation.stream`, preceded by the index in the group; ``(-1, -1, None)`` when
@@ -280,7 +280,7 @@ def follow(group: list[Generation]) -> Iterator[tuple[int, int, Delta | None]]:
 
 
 def wait_for_all(group: list[Generation], environ: Mapping[str, Any]) -> None:
-    """Waits until several generations have ended; see :meth:`Generation.wait`."""
+    """Wait until several generations have ended; see :meth:`Generation.wait`."""
     pieces = follow(group)
     for _ in watched(pieces, environ):
         if group[0].output_event.was_set:

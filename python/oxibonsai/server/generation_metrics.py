@@ -53,12 +53,12 @@ class GenerationMetrics(Collector):
         registry.register(self)
 
     def embedded(self, tokens: int) -> None:
-        """Counts the tokens of texts that were embedded."""
+        """Count the tokens of texts that were embedded."""
         with self._lock:
             self._prompt_tokens += tokens
 
     def ended(self, sequences: list[Sequence], *, arrived: float, prompt_tokens: int) -> None:
-        """Counts a request that is over, however it ended.
+        """Count a request that is over, however it ended.
 
         Args:
             sequences: One for each sample; none if the request never reached an engine.
@@ -91,16 +91,16 @@ class GenerationMetrics(Collector):
             self._decoded_tokens += count - 1
 
     def retired(self, pool: EnginePool) -> None:
-        """Keeps the counts of a model that has been unloaded."""
+        """Keep the counts of a model that has been unloaded."""
         with self._lock:
             self._retired = self._totals([pool])
 
     def _totals(self, pools: list[EnginePool]) -> StepCounts:
-        """Counts of all steps, those of unloaded models among them."""
+        """Count of all steps, those of unloaded models among them."""
         return sum((e.counts for pool in pools for e in pool.engines), self._retired)
 
     def collect(self) -> Iterator[Metric]:
-        """The counters, and the current state of the engines."""
+        """Yield the counters, and the current state of the engines."""
         counters = {
             "prompt_tokens": ("Prompt tokens that were computed.", self._prompt_tokens),
             "prefix_cache_hit_tokens": (
@@ -125,7 +125,7 @@ class GenerationMetrics(Collector):
             yield CounterMetricFamily(f"oxibonsai_{name}", text, value=value)
 
     def as_llamacpp(self) -> str:
-        """The metrics under llama-server's names, in Prometheus' text format."""
+        """Return the metrics under llama-server's names, in Prometheus' text format."""
         pools = self._pools()
         total = self._totals(pools)
         steps = total.steps

@@ -84,7 +84,7 @@ class Generations:
         return self._backend.adapters
 
     def with_adapter(self, key: str, name: str = "") -> Generations:
-        """Submits requests with other adapters to the same engines, slots and streams.
+        """Submit requests with other adapters to the same engines, slots and stream.
 
         Args:
             key: Of :class:`~oxibonsai.server.adapters.Adapters`.
@@ -135,7 +135,7 @@ class Generations:
         prompt_limit: PromptLimit | None = None,
         options: Options | None = None,
     ) -> ChatTurn:
-        """The prompt of a conversation; see :func:`oxibonsai.server.inputs.read_turn`."""
+        """Return the prompt of a conversation; see :func:`oxibonsai.server.inputs.read_turn`."""
         pictures = self.engine.pictures
         if pictures is not None:
             request = with_stored_pictures(request, self._files, pictures)
@@ -151,7 +151,7 @@ class Generations:
         slot: int | None = None,
         call_prefix: str = "call_",
     ) -> Generation:
-        """Generates the next message of a conversation.
+        """Generate the next message of a conversation.
 
         Args:
             request: The conversation.

@@ -48,7 +48,7 @@ def register_hosts(app: Flask, settings: Settings, keys: KeyRing) -> None:
 
 
 def host_name(host: str) -> str:
-    """The normalized name in a ``Host`` header, without the port."""
+    """Return the normalized name in a ``Host`` header, without the port."""
     found = _HOST.fullmatch(host.strip())
     return (host if found is None else found[1]).lower().rstrip(".")
 

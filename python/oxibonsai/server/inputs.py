@@ -47,7 +47,7 @@ class PromptLimit:
     reserved: int = 1
 
     def check_text(self, text: str, tokenizer: Tokenizer, name: str = "the prompt") -> None:
-        """Raises TooLongError if a text is too long however it is tokenized."""
+        """Raise TooLongError if a text is too long however it is tokenized."""
         self.check_least(tokenizer.least_tokens(text), f"{name} has {len(text.encode())} bytes")
 
     def check_least(self, tokens: int, size: str) -> None:
@@ -56,7 +56,7 @@ class PromptLimit:
             raise self._error(f"{size}, which are at least {tokens} tokens", tokens)
 
     def check_count(self, tokens: int, *, so_far: bool = False) -> None:
-        """Raises TooLongError if there are too many tokens."""
+        """Raise TooLongError if there are too many tokens."""
         if tokens > self.ctx_size - self.reserved:
             size = f"more than {tokens - 1}" if so_far else f"{tokens}"
             raise self._error(f"the prompt has {size} tokens", tokens)
@@ -99,7 +99,7 @@ class InputWatch:
             self.look()
 
     def look(self) -> None:
-        """Checks the connection now."""
+        """Check the connection now."""
         if client_is_gone(self._environ):
             raise ClientGoneError("the client closed its connection")
         self._looked = time.monotonic()
@@ -136,7 +136,7 @@ def read_turn(
     prompt_limit: PromptLimit | None = None,
     options: Options | None = None,
 ) -> ChatTurn:
-    """The prompt of a conversation; see :func:`oxibonsai.chat.prepare` and :func:`read_text`."""
+    """Return the prompt of a conversation; see :func:`oxibonsai.chat.prepare` and :func:`read_text`."""
     tokenizer = engine.tokenizer
     watch = InputWatch(prompt_limit)
     # Pictures have turns of their own, which take longer.

@@ -51,7 +51,7 @@ _LEAST_DESCRIPTORS = 8
 
 
 def serve(settings: Settings, make_backend: MakeBackend, make_app: MakeApp | None = None) -> int:
-    """Serves until a signal ends it.
+    """Serve until a signal ends it.
 
     Args:
         settings: All settings.
@@ -101,7 +101,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         super().__init__()
 
     def load_config(self) -> None:
-        """gunicorn's settings; nothing is read from its environment variable or files."""
+        """Return gunicorn's settings; nothing is read from its environment variable or files."""
         s = self.settings
         values: dict[str, Any] = {
             "bind": [h if h.startswith("unix:") else f"{_bracketed(h)}:{s.port}" for h in s.host],
@@ -125,7 +125,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             self.cfg.set(name, value)
 
     def load(self) -> Server:
-        """Makes the application, in the worker's process; the model loads in the background."""
+        """Make the application, in the worker's process; the model loads in the background."""
         configure_logs(self.settings)
         return_freed_memory()
         # Objects created at startup live on: collecting garbage now only costs time.

@@ -38,7 +38,7 @@ class Lifecycle:
         return self._phase >= Phase.STOPPED
 
     def advance(self, phase: Phase) -> None:
-        """Moves on to ``phase``; does nothing if that phase was already reached."""
+        """Move on to ``phase``; does nothing if that phase was already reached."""
         with self._lock:
             self._phase = max(self._phase, phase)
 
@@ -48,7 +48,7 @@ class Lifecycle:
         return self._failed
 
     def fail(self) -> None:
-        """Marks the process as failed and starts draining."""
+        """Mark the process as failed and starts draining."""
         self._failed = True
         self.advance(Phase.DRAINING)
 
@@ -59,7 +59,7 @@ class Lifecycle:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Counts the block as background work that draining waits for."""
+        """Count the block as background work that draining waits for."""
         with self._lock:
             self._background += 1
         try:

@@ -55,35 +55,35 @@ page = Blueprint("page", __name__)
 @page.get("/")
 @public
 def index() -> Response:
-    """The page itself. Its links are relative, so it works behind any path prefix."""
+    """Return the page itself. Its links are relative, so it works behind any path prefix."""
     return _send("index.html")
 
 
 @page.get("/docs")
 @public
 def routes() -> Response:
-    """The page of all routes, which it reads from ``/openapi.json``."""
+    """Return the page of all routes, which it reads from ``/openapi.json``."""
     return _send("routes.html")
 
 
 @page.get("/ui/<name>")
 @public
 def asset(name: str) -> Response:
-    """A script, style sheet or picture of the page."""
+    """Return a script, style sheet or picture of the page."""
     return _send(name)
 
 
 @page.get("/ui/vendor/<name>")
 @public
 def vendored(name: str) -> Response:
-    """A third-party script or style sheet."""
+    """Return a third-party script or style sheet."""
     return _send(f"vendor/{name}")
 
 
 @page.get("/ui/vendor/fonts/<name>")
 @public
 def font(name: str) -> Response:
-    """A font of the third-party style sheet."""
+    """Return a font of the third-party style sheet."""
     return _send(f"vendor/fonts/{name}")
 
 
@@ -96,6 +96,6 @@ def _send(name: str) -> Response:
 
 @page.after_request
 def add_headers(response: Response) -> Response:
-    """Adds the page's security headers to each of its responses."""
+    """Add the page's security headers to each of its responses."""
     response.headers.update(HEADERS)
     return response

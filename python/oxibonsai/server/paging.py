@@ -27,7 +27,7 @@ class PageQuery(Fields):
 def page_query(
     *, most: int = MAX_PAGE, default: int = 20, order: Literal["asc", "desc"] = "desc"
 ) -> PageQuery:
-    """The pagination parameters of the current request.
+    """Return the pagination parameters of the current request.
 
     Args:
         most: The highest limit.
@@ -53,7 +53,7 @@ def list_page(
     parent: str | None = None,
     keep: Callable[[Object], bool] | None = None,
 ) -> Page:
-    """The requested page of a collection; it may span several pages of the store.
+    """Return the requested page of a collection; it may span several pages of the store.
 
     It has fewer objects than requested where they are large.
     """
@@ -74,7 +74,7 @@ def list_page(
 
 
 def item_page(items: Sequence[Object], query: PageQuery) -> Page:
-    """The requested page of a list in memory, which is in ascending order.
+    """Return the requested page of a list in memory, which is in ascending order.
 
     Raises:
         ApiError: 400 if a cursor is not an item of the list.

@@ -25,7 +25,7 @@ class TakesTokens(Protocol):
     """A rate limiter, of this server alone or of all servers that share a store."""
 
     def take(self, owner: str) -> float:
-        """Takes a token; returns 0 if there was one, else the seconds until there will be."""
+        """Take a token; return 0 if there was one, else the seconds until there will be."""
 
 
 class RateLimiter:
@@ -56,7 +56,7 @@ class RateLimiter:
         return len(self._buckets)
 
     def take(self, owner: str) -> float:
-        """Takes a token.
+        """Take a token.
 
         Returns:
             0 if there was one, else the seconds until there will be.

@@ -43,7 +43,7 @@ from oxibonsai.server.stores.peers import Key, PeerWork
 
 
 def register_routes(app: Server) -> None:
-    """Adds all routes that need the model or the store."""
+    """Add all routes that need the model or the store."""
     _register_generation(app)
     _register_stored(app)
 
@@ -66,7 +66,7 @@ def _register_generation(app: Server) -> None:
 
 
 def _register_stored(app: Server) -> None:
-    """Adds the routes on stored objects, and goes on with what an earlier process left unfinished."""
+    """Add the routes on stored objects, and goes on with what an earlier process left unfinished."""
     settings, store = app.settings, app.store
     register_error_formats(app, {"/v1/messages": anthropic_error, "/api/": ollama_error})
     running = 2 * settings.parallel * settings.replicas
@@ -93,7 +93,7 @@ def _register_stored(app: Server) -> None:
 
 
 def _take_over(app: Server, tasks: BackgroundTasks, batches: BatchRunner) -> None:
-    """What servers that ended left unfinished: batches go on, responses and runs have failed."""
+    """Take over the work of servers that ended: batches go on, responses and runs have failed."""
 
     def cancel(key: Key) -> None:
         tasks.cancel(key)

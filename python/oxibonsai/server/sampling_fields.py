@@ -45,7 +45,7 @@ _BiasPairs = Annotated[list[BiasPair], Field(max_length=_MOST_BIASES)]
 
 
 def _of_little_text(items: Any) -> Any:
-    """The items, or an object, if their texts, or its keys, are not too long together."""
+    """Return the items, or an object, if their texts, or its keys, are not too long together."""
     texts = (item[0] if isinstance(item, list) else item for item in items)
     total = sum(len(text) for text in texts if isinstance(text, str))
     if total > _MOST_TEXT:
@@ -57,7 +57,7 @@ _LittleText = AfterValidator(_of_little_text)
 
 
 def _as(name: str, spellings: AliasChoices | None = None) -> Any:
-    """A field with the range of a parameter of :class:`~oxibonsai.sampling.SamplingParams`."""
+    """Return a field with the range of a parameter of :class:`~oxibonsai.sampling.SamplingParams`."""
     allowed = bounds(name)
     above, least = (allowed.low, None) if allowed.above else (None, allowed.low)
     return Field(None, gt=above, ge=least, le=allowed.high, validation_alias=spellings)
@@ -131,7 +131,7 @@ class SamplingFields(Checked):
     @model_validator(mode="before")
     @classmethod
     def _one_spelling(cls, body: dict[str, Any]) -> dict[str, Any]:
-        """Accepts a field that is given under both of its names with the same value."""
+        """Accept a field that is given under both of its names with the same value."""
         for name, other in _SPELLINGS:
             if name not in body or other not in body:
                 continue
@@ -151,7 +151,7 @@ class SamplingFields(Checked):
         top_logprobs: int = 0,
         drawn_logprobs: bool = False,
     ) -> SamplingParams:
-        """The parameters, with the server's defaults for missing fields.
+        """Return the parameters, with the server's defaults for missing fields.
 
         Args:
             settings: The server's settings.
@@ -193,7 +193,7 @@ class SamplingFields(Checked):
         )
 
     def _given(self) -> dict[str, Any]:
-        """Those that the server's settings know nothing of, where the request names them."""
+        """Return the fields of the request that the server's settings know nothing of."""
         given = {
             "top_a": self.top_a,
             "typical_p": self.typical_p,
@@ -273,7 +273,7 @@ def _biases(
 
 
 def _tokens(key: Any, tokenizer: Tokenizer) -> list[int]:
-    """The tokens of a bias: an id, or all tokens of a text."""
+    """Return the tokens of a bias: an id, or all tokens of a text."""
     if isinstance(key, int) and not isinstance(key, bool):
         return [key]
     if not isinstance(key, str):

@@ -115,7 +115,7 @@ class Server(Flask):
         return lease.instance
 
     def keep_model(self) -> Lease:
-        """Keeps the model of the current request loaded for work that goes on after it."""
+        """Keep the model of the current request loaded for work that goes on after it."""
         return self._instance.lease()
 
     @property

@@ -20,14 +20,14 @@ _FILES_OR_SOURCES = ("model", "models", "image_model", "draft_model", "mmproj", 
 
 
 def setting_options(command: Command) -> Command:
-    """Adds a flag for every field; its value is None or () if it is not given."""
+    """Add a flag for every field; its value is None or () if it is not given."""
     for name, field in reversed(Settings.model_fields.items()):
         command = _option(name, field)(command)
     return command
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """The flags that were given, by field name."""
+    """Return the flags that were given, by field name."""
     return {name: value for name, value in options.items() if value not in (None, ())}
 
 
@@ -63,7 +63,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _words(field: FieldInfo) -> list[str]:
-    """The values of a field that has no others."""
+    """Return the values of a field that has no others."""
     if "Literal" not in str(field.annotation):
         return []
     words = [w for a in (field.annotation, *get_args(field.annotation)) for w in get_args(a)]
@@ -77,7 +77,7 @@ def _presets() -> list[str]:
 
 
 def _completion(name: str, field: FieldInfo) -> Callable[..., list[CompletionItem]]:
-    """What a shell offers for a flag's value."""
+    """Return the shell completion of a flag's value."""
     takes_file = name in _FILES_OR_SOURCES or "Path" in str(field.annotation)
 
     def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:

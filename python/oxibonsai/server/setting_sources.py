@@ -28,14 +28,14 @@ def variable(field: str) -> str:
 
 
 def flag(field: str) -> str:
-    """A field's flag on the command line."""
+    """Return a field's flag on the command line."""
     return "--" + field.replace("_", "-")
 
 
 def load_settings(
     flags: Mapping[str, Any], config: str | os.PathLike[str] | None = None
 ) -> Settings:
-    """Merges the sources and checks the result.
+    """Merge the sources and check the result.
 
     Args:
         flags: Values of flags that were given, by field name.
@@ -105,7 +105,7 @@ def _check_public(settings: Settings) -> None:
 
 
 def check_shared(settings: Settings) -> None:
-    """Checks that servers which share a store can share it.
+    """Check that servers which share a store can share it.
 
     Raises:
         RequestError: They can't.

@@ -18,7 +18,7 @@ class Flag:
 
 
 def _split(value: Any) -> Any:
-    """Splits ``a,b`` into two items; the items of a sequence may contain commas too."""
+    """Split ``a,b`` into two items; the items of a sequence may contain commas too."""
     parts = value.split(",") if isinstance(value, str) else value
     if isinstance(parts, (list, tuple)) and all(isinstance(p, str) for p in parts):
         return [item.strip() for p in parts for item in p.split(",") if item.strip()]
@@ -26,7 +26,7 @@ def _split(value: Any) -> Any:
 
 
 def _switch(value: Any) -> Any:
-    """Accepts llama-server's words for on and off, in addition to pydantic's."""
+    """Accept llama-server's words for on and off, in addition to pydantic's."""
     words = {"enabled": True, "disabled": False, "": False}
     return words.get(value.strip().lower(), value) if isinstance(value, str) else value
 

@@ -75,7 +75,7 @@ class SlotTable:
     def assign(
         self, slot: Slot | None, engine: Engine, sequence: Sequence, slot_request: SlotRequest
     ) -> Slot | None:
-        """The slot of a request that holds a permit: its current one, or a free one.
+        """Return the slot of a request that holds a permit: its current one, or a free one.
 
         Args:
             slot: Its slot so far; another request may hold it now if this one was paused.
@@ -103,7 +103,7 @@ class SlotTable:
                 slot.released = next(self._ends)
 
     def idle(self, number: str) -> Slot:
-        """An idle slot, by its number in decimal digits.
+        """Return an idle slot, by its number in decimal digits.
 
         Raises:
             ApiError: 404 if there is no such slot, 409 if it is busy.
@@ -116,7 +116,7 @@ class SlotTable:
         return slot
 
     def record_restored(self, slot: Slot, sequence: Sequence, owner: str) -> None:
-        """Records a sequence that was restored to an idle slot."""
+        """Record a sequence that was restored to an idle slot."""
         with self._lock:
             if not slot.busy:
                 slot.sequence, slot.owner, slot.task = sequence, owner, next(self._tasks)

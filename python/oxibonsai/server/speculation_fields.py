@@ -36,7 +36,7 @@ class SpeculationFields(Checked):
     )
 
     def speculate(self, make: MakeSpeculator | None) -> Speculate | None:
-        """What proposes the tokens of this request; None: what proposes those of all requests.
+        """Return the speculator of this request; None for that of all requests.
 
         Args:
             make: That of the server; None if it has none.

@@ -26,7 +26,7 @@ def compact(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """A JSON string; much faster than ``json.dumps``."""
+    """Return a JSON string; much faster than ``json.dumps``."""
     return encode_basestring(text)
 
 
@@ -37,7 +37,7 @@ def frame(data: Any, event: str | None = None) -> str:
 
 
 def chunk_heads(head: dict[str, Any], *, counts: bool) -> tuple[str, str]:
-    """The start of OpenAI's chunks, up to their choices, and of the last chunk with the usage.
+    """Return the start of OpenAI's chunks, up to their choices, and of the last chunk with the usage.
 
     Args:
         head: The members before ``choices``.
@@ -59,7 +59,7 @@ def stream_response(
     output_event: OutputEvent | None = None,
     mimetype: str = "text/event-stream",
 ) -> Response:
-    """A response that streams an iterator, from the request's thread or the engine's.
+    """Return a response that streams an iterator, from the request's thread or the engine's.
 
     Args:
         frames: Text to write; None when there was no output for a while, so that the connection is

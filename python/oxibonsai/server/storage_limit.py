@@ -15,12 +15,12 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 
 
 def check_room() -> None:
-    """Raises TooLargeError if the current request may store no object; before any work is done."""
+    """Raise TooLargeError if the current request may store no object; before any work is done."""
     cast(Server, current_app).store.check_room(owner())
 
 
 def stores_objects(view: _View) -> _View:
-    """Marks a view that stores objects with every request: it needs room for them."""
+    """Mark a view that stores objects with every request: it needs room for them."""
 
     @wraps(view)
     def checked(*args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,7 @@ from oxibonsai.vision import PictureReader
 def with_stored_pictures(
     request: ChatRequest, files: FileStore, reader: PictureReader
 ) -> ChatRequest:
-    """The conversation with the content of files where it names them.
+    """Return the conversation with the content of files where it names them.
 
     Args:
         request: The conversation.
@@ -61,7 +61,7 @@ def _shown(part: Any, contents: Mapping[str, bytes]) -> Any:
 
 
 def _file_of(part: Any) -> str | None:
-    """The id of the file that a picture is."""
+    """Return the id of the file that a picture is."""
     if not isinstance(part, Mapping) or part.get("type") not in IMAGES:
         return None
     inner = part.get("image_file")

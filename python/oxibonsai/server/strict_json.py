@@ -24,7 +24,7 @@ _LOGGED_BYTES = 8192
 
 
 def read_object(request: Request, *, untyped: bool = False) -> dict[str, Any]:
-    """The JSON object of a request's body.
+    """Return the JSON object of a request's body.
 
     Args:
         request: The request.
@@ -43,7 +43,7 @@ def read_object(request: Request, *, untyped: bool = False) -> dict[str, Any]:
 
 
 def read_list(request: Request) -> list[Any]:
-    """The JSON list of a request's body; see :func:`read_object`."""
+    """Return the JSON list of a request's body; see :func:`read_object`."""
     value = _read(request, untyped=False)
     if not isinstance(value, list):
         raise _bad("the body is not a JSON list")
@@ -88,7 +88,7 @@ def parse(data: bytes) -> Any:
 
 
 def _check_counts(data: bytes) -> None:
-    """Counts the values of some text before they are made."""
+    """Count the values of some text before they are made."""
     containers = data.count(b"[") + data.count(b"{")
     if containers <= _MOST_CONTAINERS and data.count(b'"') <= 2 * _MOST_STRINGS:
         return
@@ -131,7 +131,7 @@ def _int(text: str) -> int:
 
 
 def _check(value: Any) -> None:
-    """Checks depth and strings without recursion."""
+    """Check depth and strings without recursion."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []

@@ -51,7 +51,7 @@ class Studio:
 
     @property
     def name(self) -> str:
-        """Of the model."""
+        """Return the model's name."""
         return self._files.name if self._files is not None else ""
 
     @property
@@ -68,7 +68,7 @@ class Studio:
         return self._files.default_pixels, self._files.default_pixels
 
     def require(self) -> None:
-        """Raises ApiError 501 if there is no image model."""
+        """Raise ApiError 501 if there is no image model."""
         if self._files is None:
             raise ApiError(
                 501,
@@ -119,7 +119,7 @@ class Studio:
     def draw(
         self, request: ImageRequest, look: Callable[[], None], on_step: OnStep | None = None
     ) -> Pixels:
-        """A picture: uint8 [height, width, 3]; between its steps other keys have their turns.
+        """Draw an image: uint8 [height, width, 3]; between its steps other keys have their turns.
 
         Args:
             request: Checked.
@@ -148,13 +148,13 @@ class Studio:
             return painter.draw(request, each)
 
     def preview(self, step: Step) -> Pixels:
-        """What a picture looks like after a step; only within ``on_step``."""
+        """Return an image as it looks after a step; only within ``on_step``."""
         from oxibonsai.images.pixels import to_pixels
 
         return to_pixels(self._opened().decode(step.estimate, step.grid))
 
     def _opened(self) -> Painter:
-        """The networks; in the lane, so they are packed once."""
+        """Return the networks; in the lane, so they are packed once."""
         if self._painter is None:
             from oxibonsai.devices import AUTO, CPU, chosen_device, open_device
             from oxibonsai.images.painter import Painter

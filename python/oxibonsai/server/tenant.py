@@ -9,7 +9,7 @@ from oxibonsai.server.access import ANONYMOUS, current_owner
 
 
 def for_current_owner(options: Options, *, share_cache: bool) -> Options:
-    """Sets tenant and cache salt to the owner of the current request, if the server has API keys.
+    """Set tenant and cache salt to the owner of the current request, if the server has API keys.
 
     Args:
         options: Their cache salt is kept, which separates requests of one owner.

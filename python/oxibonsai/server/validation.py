@@ -27,7 +27,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def read_body(model: type[Body], request: Request, *, untyped: bool = False) -> Body:
-    """The request's JSON object as a ``model``; the name in its ``model`` field chooses the engines.
+    """Return the request's JSON object as a ``model``; the name in its ``model`` field chooses the engines.
 
     Args:
         model: What the body is.
@@ -46,7 +46,7 @@ def read_body(model: type[Body], request: Request, *, untyped: bool = False) -> 
 
 
 def as_body(model: type[Body], value: Any) -> Body:
-    """A JSON value as a ``model``; see :func:`read_body`."""
+    """Return a JSON value as a ``model``; see :func:`read_body`."""
     try:
         return model.model_validate(value)
     except ValidationError as e:
@@ -67,7 +67,7 @@ def _sentence(error: ErrorDetails, param: str | None, model: type[BaseModel]) ->
 
 
 def _telling(errors: list[ErrorDetails], value: Any) -> ErrorDetails:
-    """The most informative of the errors."""
+    """Return the most informative of the errors."""
     # An image part also produces errors for the other members of its union.
     image = next(filter(_is_image, errors), None)
     if image is not None:
@@ -83,7 +83,7 @@ def _telling(errors: list[ErrorDetails], value: Any) -> ErrorDetails:
 
 
 def _path(error: ErrorDetails, value: Any) -> list[str]:
-    """The path of the error in the client's value, without the names of union members."""
+    """Return the path of the error in the client's value, without the names of union members."""
     path: list[str] = []
     for i, part in enumerate(error["loc"]):
         inside = isinstance(value, dict) and part in value
@@ -123,6 +123,6 @@ def _is_tool(error: ErrorDetails) -> bool:
 
 
 def check_model(model: str | None, settings: Settings) -> None:
-    """Raises ApiError 400 if the request must name a model and does not; any name is accepted."""
+    """Raise ApiError 400 if the request must name a model and does not; any name is accepted."""
     if model is None and settings.require_model:
         raise ApiError(400, "model: the request must name a model.", param="model")

@@ -18,7 +18,7 @@ __all__ = ["DEFAULT_MODEL", "resolve", "source_text", "split_info"]
 
 
 def source_text(source: object) -> str:
-    """A model's name or path as text.
+    """Return a model's name or path as text.
 
     Raises:
         RequestError: It is neither a string nor a path.
@@ -37,7 +37,7 @@ def resolve(
     progress: bool | None = None,
     public_only: bool = False,
 ) -> Path:
-    """Finds the GGUF file that ``source`` names, fetching it where it is remote.
+    """Find the GGUF file that ``source`` names, fetching it where it is remote.
 
     Args:
         source: A file; a folder with one model; the first or any of split files;

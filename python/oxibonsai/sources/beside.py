@@ -1,4 +1,4 @@
-"""What lies beside a model: its vision tower."""
+"""Find a model's vision tower."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find_towers(
 
 
 def resolve_tower(source: str | os.PathLike[str], *, progress: bool | None = None) -> Path:
-    """The file of a vision tower that somebody names.
+    """Return the file of a vision tower that somebody names.
 
     Args:
         source: A file, ``hf:org/repo[:mmproj-FILE.gguf]`` or an ``https://`` address.

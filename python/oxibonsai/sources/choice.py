@@ -34,7 +34,7 @@ class NoGguf(SourceError):
 
 
 def choose(names: Collection[str], choice: str | None, holder: str, form: str) -> list[str]:
-    """The files of the one model that is meant, the first shard first.
+    """Return the files of the one model that is meant, the first shard first.
 
     Args:
         names: The files that there are, folder and all.
@@ -57,7 +57,7 @@ def choose(names: Collection[str], choice: str | None, holder: str, form: str) -
 
 
 def matching(names: Iterable[str], choice: str | None) -> list[str]:
-    """The models that a choice names, split ones by their first shard.
+    """Return the models that a choice names, split ones by their first shard.
 
     A file's whole path goes before its name in any folder, any shard names its set. Vision towers
     are no models.

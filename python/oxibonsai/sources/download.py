@@ -53,7 +53,7 @@ def download(
     progress: Progress | None = None,
     public_only: bool = False,
 ) -> str:
-    """Fetches a file, or the rest of it where an earlier call was interrupted.
+    """Fetch a file, or the rest of it where an earlier call was interrupted.
 
     Args:
         url: Where from.
@@ -96,7 +96,7 @@ def download(
 
 
 def checked_hash(text: str) -> str:
-    """A sha256 in hexadecimal, in lower case."""
+    """Return a sha256 in hexadecimal, in lower case."""
     if not _HASH.fullmatch(text.lower()):
         raise RequestError(f"{text!r} is no sha256: it has 64 hexadecimal digits")
     return text.lower()

@@ -64,7 +64,7 @@ class Answer:
     response: httpx2.Response
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes as they come.
+        """Yield the bytes as they come.
 
         Raises:
             Passing: The connection broke or stalled.
@@ -79,7 +79,7 @@ def is_url(text: str) -> bool:
 
 
 def file_name(url: str) -> str | None:
-    """What a URL's path calls its file; None where that is no name for a file here."""
+    """Return the file name in a URL's path; None where that is no name for a file here."""
     name = unquote(urlsplit(url).path).rpartition("/")[2]
     return None if name in ("", ".", "..") or "\0" in name else name
 

@@ -46,12 +46,12 @@ class HubFile:
 
     @property
     def sha256(self) -> str | None:
-        """Of its content; the hub says it of large files."""
+        """Return the SHA-256 of the content; the hub says it of large files."""
         return self.etag if self.etag is not None and _HASH.fullmatch(self.etag) else None
 
 
 def resolve_hub(text: str, *, progress: bool | None = None) -> Path:
-    """The GGUF of ``org/repo[:FILE.gguf or quant]``.
+    """Return the GGUF of ``org/repo[:FILE.gguf or quant]``.
 
     ``HF_HOME``, ``HF_HUB_CACHE``, ``HF_HUB_OFFLINE``, ``HF_ENDPOINT`` and ``HF_TOKEN`` are honoured.
     A download whose connection drops is resumed. What the cache holds is used where the hub is
@@ -70,7 +70,7 @@ def resolve_hub(text: str, *, progress: bool | None = None) -> Path:
 
 
 def find_hub_files(text: str) -> list[HubFile]:
-    """The files of ``org/repo[:FILE.gguf or quant]`` on the hub, the first shard first.
+    """Return the files of ``org/repo[:FILE.gguf or quant]`` on the hub, the first shard first.
 
     Raises:
         SourceError: As :func:`resolve_hub`, but the cache does not stand in for the hub.
@@ -80,7 +80,7 @@ def find_hub_files(text: str) -> list[HubFile]:
 
 
 def hub_tower(text: str, model: Path, *, progress: bool | None = None) -> Path | None:
-    """The vision tower in a repository; None where it has none.
+    """Return the vision tower in a repository; None where it has none.
 
     Args:
         text: ``org/repo[:choice]``; a choice that is the name of a tower means that one.
@@ -108,8 +108,10 @@ def hub_tower(text: str, model: Path, *, progress: bool | None = None) -> Path |
 
 
 def hub_weights(text: str, *, progress: bool | None = None) -> Path:
-    """What a GGUF file can be made of: the folder of ``org/repo`` with its configuration, its
-    tokenizer and its safetensors, or of ``org/repo[:FILE.onnx]`` the ONNX file in such a folder.
+    """Return the files that a GGUF file can be made of.
+
+    These are the folder of ``org/repo`` with its configuration, its tokenizer and its safetensors, or
+    of ``org/repo[:FILE.onnx]`` the ONNX file in such a folder.
 
     Raises:
         SourceError: As :func:`resolve_hub`.
@@ -125,7 +127,7 @@ def hub_weights(text: str, *, progress: bool | None = None) -> Path:
 
 
 def hub_files(text: str, wanted: Callable[[str], bool], *, progress: bool | None = None) -> Path:
-    """The folder of those files of ``org/repo`` whose names ``wanted`` takes, sub-folders and all.
+    """Return the folder of those files of ``org/repo`` whose names ``wanted`` takes, sub-folders and all.
 
     Raises:
         SourceError: As :func:`resolve_hub`; or there are no such files.
@@ -171,7 +173,7 @@ def _files_from_hub(repo: str, names: list[str], progress: bool | None) -> Path:
 
 
 def _root(path: Path, name: str) -> Path:
-    """The folder in which a file has its name."""
+    """Return the folder in which a file has its name."""
     return path.parents[name.count("/")]
 
 
@@ -187,7 +189,7 @@ def _weights_from_hub(repo: str, choice: str | None, progress: bool | None) -> P
 
 
 def _weights_from_cache(repo: str, choice: str | None, reason: Unreachable) -> Path:
-    """The weights of the first revision that has some."""
+    """Return the weights of the first revision that has some."""
     for files in _cached_revisions(repo):
         try:
             wanted = choose_convertible(files, choice, *_named(repo))
@@ -241,7 +243,7 @@ def _progress_bars(shown: bool | None) -> Iterator[None]:
 
 
 def _names(repo: str, choice: str | None) -> list[str]:
-    """The names of the chosen model's files."""
+    """Return the names of the chosen model's files."""
     return choose(_siblings(repo), choice, *_named(repo))
 
 
@@ -267,7 +269,7 @@ def _from_hub(repo: str, choice: str | None, progress: bool | None) -> Path:
 
 
 def _fetch_content(repo: str, name: str, progress: bool | None) -> None:
-    """Puts a file's content where the hub's library finds it and has only to give it its name.
+    """Put a file's content where the hub's library finds it and has only to give it its name.
 
     The library's own downloads start over after a kill, and don't hash what has come.
     """
@@ -287,7 +289,7 @@ def _fetch_content(repo: str, name: str, progress: bool | None) -> None:
 
 
 def _from_cache(repo: str, choice: str | None, reason: Unreachable) -> Path:
-    """The model in the first revision that has all of it."""
+    """Return the model in the first revision that has all of it."""
     revisions = _cached_revisions(repo)
     if not revisions:
         raise SourceError(f"{reason}, and the cache holds nothing of {repo}") from reason
@@ -301,7 +303,7 @@ def _from_cache(repo: str, choice: str | None, reason: Unreachable) -> Path:
 
 
 def _cached_revisions(repo: str) -> list[dict[str, Path]]:
-    """The repository's files in the cache: those of the branch main, then from the newest on."""
+    """Return the repository's files in the cache: those of the branch main, then from the newest on."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
@@ -373,6 +375,6 @@ def _is_of_the_network(error: Exception) -> bool:
 
 
 def _line(error: BaseException) -> str:
-    """The first line of a message, without what ends it."""
+    """Return the first line of a message, without what ends it."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".: ") if lines else type(error).__name__

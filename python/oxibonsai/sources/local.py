@@ -11,7 +11,7 @@ from oxibonsai.sources.shards import require_shards
 
 
 def resolve_path(path: Path) -> Path:
-    """The GGUF file that a file or folder stands for.
+    """Return the GGUF file that a file or folder stands for.
 
     Raises:
         SourceError: There is no such file, or not one whole model; it says why.
@@ -37,7 +37,7 @@ def resolve_path(path: Path) -> Path:
 
 
 def _likely(path: Path) -> str:
-    """What a misspelt name may mean, of what lies there."""
+    """Return the likely meaning of a misspelt name, of the files that lie there."""
     try:
         names = [p.name for p in path.parent.iterdir()]
     except OSError:

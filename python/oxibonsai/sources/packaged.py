@@ -16,7 +16,7 @@ PICTURE_MODEL = "seedling-picture"
 
 
 def resolve_packaged(name: str) -> Path:
-    """The file of one of ``PACKAGED``, or of ``PICTURE_MODEL``.
+    """Return the file of one of ``PACKAGED``, or of ``PICTURE_MODEL``.
 
     Raises:
         SourceError: The installation lacks it.

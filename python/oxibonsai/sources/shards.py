@@ -25,7 +25,7 @@ class SplitInfo:
 
 
 def split_info(path: str | os.PathLike[str]) -> SplitInfo | None:
-    """What a file's name says about its set; None for a file that is whole."""
+    """Return the set that a file's name belongs to; None for a file that is whole."""
     match = _SHARD.fullmatch(PurePath(path).name)
     if match is None:
         return None
@@ -34,7 +34,7 @@ def split_info(path: str | os.PathLike[str]) -> SplitInfo | None:
 
 
 def shard_name(stem: str, index: int, count: int) -> str:
-    """A shard's file name, as llama.cpp writes it; ``index`` counts from 1."""
+    """Return a shard's file name, as llama.cpp writes it; ``index`` counts from 1."""
     return f"{stem}-{index:05d}-of-{count:05d}.gguf"
 
 
@@ -50,7 +50,7 @@ def shards(name: str) -> list[str]:
 
 
 def require_shards(name: str, is_there: Callable[[str], bool], holder: str) -> list[str]:
-    """The files of a model, the first shard first, all of which must be there.
+    """Return the files of a model, the first shard first, all of which must be there.
 
     Raises:
         SourceError: Some are not; it says which ones ``holder`` lacks.

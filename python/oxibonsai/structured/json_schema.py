@@ -127,7 +127,7 @@ KEYWORDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def prepared(schema: Schema | bool) -> Schema | bool:
-    """The schema as llguidance is to see it: the same documents, patterns in its own dialect.
+    """Return the schema as llguidance is to see it: the same documents, patterns in its own dialect.
 
     Raises:
         RequestError: It is no schema, too large, or uses what is not enforced; names the keyword
@@ -258,7 +258,7 @@ def check_bounds(places: dict[str, Schema | bool]) -> None:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """A JSON value and all values inside of it."""
+    """Yield a JSON value and all values inside of it."""
     pending = [value]
     while pending:
         value = pending.pop()
@@ -288,7 +288,7 @@ def _check_reference(place: str, part: Schema, targets: Set[str], *, legacy: boo
 
 
 def _replace(place: str, part: Schema) -> None:
-    """Writes whole numbers as such, patterns in llguidance's dialect, dates as patterns."""
+    """Write whole numbers as such, patterns in llguidance's dialect, dates as patterns."""
     for keyword, value in part.items():
         if KEYWORDS.get(keyword) is COUNT:
             part[keyword] = int(value)

@@ -33,7 +33,7 @@ _BESIDE_REFERENCE = ("$schema", "$id", "$ref", "definitions")
 
 
 def loosened(schema: Mapping[str, Any]) -> Schema:
-    """A schema that accepts all that the given one does, of enforceable keywords only.
+    """Return a schema that accepts all that the given one does, of enforceable keywords only.
 
     What is left out: unsupported keywords, unknown formats, patterns that no automaton can follow,
     numbers of too many digits, counts of properties, references to elsewhere; of ``oneOf``, that no

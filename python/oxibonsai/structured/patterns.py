@@ -35,7 +35,7 @@ _CODE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,
 
 
 def translated(pattern: str) -> str:
-    """The pattern in Rust's dialect.
+    """Return the pattern in Rust's dialect.
 
     Raises:
         ValueError: It is no pattern of ECMA-262, or has parts that no automaton can follow
@@ -45,7 +45,7 @@ def translated(pattern: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A pattern of one text, in Rust's dialect."""
+    """Return a pattern of one text, in Rust's dialect."""
     return "".join(_character(ord(c)) for c in text)
 
 

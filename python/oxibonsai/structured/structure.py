@@ -1,4 +1,4 @@
-"""What a text has to look like, as it was asked for."""
+"""The required form of a text, as it was asked for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Structure:
-    """What a text has to look like; made by the class methods, equal where the request is equal.
+    """The required form of a text; made by the class methods, equal where the request is equal.
 
     Attributes:
         kind: ``json_schema``, ``regex``, ``choice``, ``lark`` or ``gbnf``.
@@ -49,7 +49,7 @@ class Structure:
 
     @classmethod
     def json_schema(cls, schema: Mapping[str, Any] | bool | str) -> Structure:
-        """A JSON document that a schema accepts (drafts 6 to 2020-12; see docs/structured.md).
+        """Return a JSON document that a schema accepts (drafts 6 to 2020-12; see docs/structured.md).
 
         By the letter: ``{"properties": ...}`` without ``type`` accepts every number, too.
 
@@ -79,7 +79,7 @@ class Structure:
 
     @classmethod
     def regex(cls, pattern: str) -> Structure:
-        """A text that matches an expression from its beginning to its end."""
+        """Return a text that matches an expression from its beginning to its end."""
         return cls("regex", pattern)
 
     @classmethod
@@ -92,21 +92,21 @@ class Structure:
 
     @classmethod
     def lark(cls, grammar: str) -> Structure:
-        """A text of a grammar in llguidance's dialect of Lark; its first rule is ``start``."""
+        """Return a text of a grammar in llguidance's dialect of Lark; its first rule is ``start``."""
         return cls("lark", grammar)
 
     @classmethod
     def gbnf(cls, grammar: str) -> Structure:
-        """A text of a grammar as llama.cpp writes them; its first rule is ``root``."""
+        """Return a text of a grammar as llama.cpp writes them; its first rule is ``root``."""
         return cls("gbnf", grammar)
 
     def to_json(self) -> str:
-        """A text from which :meth:`from_json` makes an equal structure."""
+        """Return a text from which :meth:`from_json` makes an equal structure."""
         return json.dumps({"kind": self.kind, "text": self.text})
 
     @classmethod
     def from_json(cls, text: str) -> Structure:
-        """The structure that :meth:`to_json` wrote; RequestError where it is no such text."""
+        """Return the structure that :meth:`to_json` wrote; RequestError where it is no such text."""
         fields = _parse(text, "structure")
         if not isinstance(fields, dict) or set(fields) != {"kind", "text"}:
             raise RequestError("structure is not an object of the two fields kind and text")

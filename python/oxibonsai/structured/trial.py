@@ -50,7 +50,7 @@ def compile_elsewhere(
     vocab_size: int,
     look: Callable[[], None] | None = None,
 ) -> str:
-    """The grammar as Lark, once it is known to compile within the limits.
+    """Return the grammar as Lark, once it is known to compile within the limits.
 
     Args:
         kind: ``gbnf`` for a grammar of that dialect; anything else is Lark.
@@ -127,7 +127,7 @@ def _answer(
 
 
 def readable(message: str) -> str:
-    """What is wrong and where, without llguidance's pictures of the grammar and its own state."""
+    """Return what is wrong and where, without llguidance's drawings of the grammar and its own state."""
     message = message.split("\n<state>")[0]
     if message.startswith("panic"):
         return "it is too large"

@@ -43,7 +43,7 @@ def limit(request: dict[str, Any]) -> None:
 
 
 def outcome(request: dict[str, Any]) -> dict[str, str]:
-    """The grammar as Lark, or what is wrong with it."""
+    """Return the grammar as Lark, or what is wrong with it."""
     import llguidance
     from llguidance.gbnf_to_lark import gbnf_to_lark
 

@@ -73,7 +73,7 @@ class Tokenizer:
 
     @classmethod
     def from_gguf(cls, metadata: Metadata) -> Tokenizer:
-        """Reads ``tokenizer.ggml.*``.
+        """Read ``tokenizer.ggml.*``.
 
         Raises:
             UnsupportedError: The tokenizer or pre-tokenizer is of a kind not known.
@@ -201,7 +201,7 @@ class Tokenizer:
         return max([self._algorithm.longest_piece, *whole])
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for; a special one's own text."""
+        """Return the bytes that a token stands for; a special one's own text."""
         try:
             known = 0 <= token < self.vocab_size
         except TypeError as e:

@@ -1,4 +1,4 @@
-"""What a tokenizer's algorithm gives, whichever it is."""
+"""The interface of tokenization algorithms."""
 
 from __future__ import annotations
 

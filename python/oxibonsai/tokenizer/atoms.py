@@ -93,7 +93,7 @@ class Atoms:
         return False
 
     def _longest_first(self, text: str) -> list[str | int]:
-        """The definition, atom by atom."""
+        """Return the definition, atom by atom."""
         parts: list[str | int] = [text] if text else []
         for atom, token in sorted(self._ids.items(), key=lambda a: -len(a[0])):
             if atom not in text:

@@ -12,7 +12,7 @@ from oxibonsai.tokenizer.vocabulary import Metadata, Vocabulary
 
 
 def _byte_alphabet() -> dict[int, str]:
-    """The printable character that stands for each byte (GPT-2)."""
+    """Return the printable character that stands for each byte (GPT-2)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [b for b in range(256) if b not in printable]
     characters = {b: chr(b) for b in printable}

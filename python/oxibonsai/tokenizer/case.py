@@ -15,5 +15,5 @@ _LOWER = _Lower()
 
 
 def lower(text: str) -> str:
-    """The text in small letters; what stands around a letter makes no difference."""
+    """Return the text in small letters; what stands around a letter makes no difference."""
     return text.translate(_LOWER)

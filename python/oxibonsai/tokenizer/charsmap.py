@@ -22,7 +22,7 @@ _LONGEST = 256  # bytes that are replaced at once
 
 
 def read_charsmap(metadata: Metadata) -> CharsMap | None:
-    """The table; None where the file has none.
+    """Return the table; None where the file has none.
 
     Raises:
         FormatError: The table is broken.
@@ -56,7 +56,7 @@ class CharsMap:
         self._first = re.compile(f"[{firsts}]") if firsts else None
 
     def apply(self, text: str) -> str:
-        """The text with its replacements.
+        """Return the text with its replacements.
 
         Raises:
             FormatError: The table leads outside of itself.
@@ -105,13 +105,13 @@ class CharsMap:
         return node ^ (unit >> 10) << ((unit & 1 << 9) >> 6)
 
     def _step(self, place: int, label: int) -> int:
-        """The child with a label; 0 where there is none."""
+        """Return the child with a label; 0 where there is none."""
         node = place ^ label
         found = node < len(self._units) and self._units[node] & _LABEL == label
         return node if found and label else 0
 
     def _first_characters(self) -> list[str]:
-        """Those that something in the table begins with."""
+        """Return the characters with which something in the table begins."""
         found = []
         for lead in range(1, 0xF5):
             node = self._step(self._place(_ROOT), lead)

@@ -57,7 +57,7 @@ class InfillTokens:
 def find_infill_tokens(
     texts: list[str], special: Callable[[str], int | None]
 ) -> InfillTokens | None:
-    """The tokens that a file names, else those with the usual texts; None if one of three is missing.
+    """Return the tokens that a file names, else those with the usual texts; None if incomplete.
 
     Args:
         texts: Of the vocabulary.

@@ -20,7 +20,7 @@ def merging_tokenizer(
     byte_fallback: bool,
     composes: bool,
 ) -> FastTokenizer:
-    """A tokenizer that splits a text and merges its parts.
+    """Return a tokenizer that splits a text and merges its parts.
 
     Args:
         vocabulary: The tokens.

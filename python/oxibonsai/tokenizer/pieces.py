@@ -16,7 +16,7 @@ LONGEST_RUN = 1 << 17
 
 
 def pieces(text: str, border: Callable[[], re.Pattern[str]], *, bounded: bool) -> Iterator[str]:
-    """The text, cut at some of its borders.
+    """Yield the text, cut at some of its borders.
 
     Args:
         text: Any text.

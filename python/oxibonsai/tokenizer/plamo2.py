@@ -71,7 +71,7 @@ class Plamo2:
             yield self._ids(piece, sizes)
 
     def _choose(self, text: str, at: int, costs: list[int], sizes: list[int]) -> None:
-        """Sets the cost of the text from here on, and how long its first token is."""
+        """Set the cost of the text from here on, and how long its first token is."""
         best, best_size = math.inf, 1
         left = len(text) - at
         ways = self._lengths.get(text[at : at + 2], ())

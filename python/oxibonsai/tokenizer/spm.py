@@ -148,7 +148,7 @@ class SpmBpe:
         return [s for s in symbols if s is not None]
 
     def _fall_back(self, piece: str) -> list[int]:
-        """A symbol outside the vocabulary as the tokens of its bytes."""
+        """Return a symbol outside the vocabulary as the tokens of its bytes."""
         ids = [self._bytes.get(b, self._unknown) for b in piece.encode()]
         return [i for i in ids if i is not None]
 
@@ -165,7 +165,7 @@ def joined_to(character: str, texts: Iterable[str]) -> frozenset[str]:
 
 
 def token_border(texts: Iterable[str], space: str = " ") -> re.Pattern[str]:
-    """Matches between two characters that no token joins, in a text whose spaces are spaces.
+    """Match between two characters that no token joins, in a text whose spaces are spaces.
 
     Args:
         texts: The tokens'.
@@ -183,7 +183,7 @@ def token_border(texts: Iterable[str], space: str = " ") -> re.Pattern[str]:
 
 
 def byte_of(text: str) -> int | None:
-    """The value of a byte token ``<0xNN>``."""
+    """Return the value of a byte token ``<0xNN>``."""
     match = _BYTE_TOKEN.match(text)
     return None if match is None else int(match[1], 16)
 

@@ -35,7 +35,7 @@ class StreamDecoder:
         self._strip_space = tokenizer.strips_leading_space and not continues
 
     def feed(self, token: int) -> str:
-        """The text that is complete with this token; often empty in the middle of a character."""
+        """Return the text that is complete with this token; often empty in the middle of a character."""
         if token in self._skipped:
             return ""
         piece = self._tokenizer.token_bytes(token)
@@ -45,5 +45,5 @@ class StreamDecoder:
         return self._decoder.decode(piece)
 
     def flush(self) -> str:
-        """What is left: a replacement character where the last one is incomplete."""
+        """Return the rest of the text: a replacement character where the last one is incomplete."""
         return self._decoder.decode(b"", final=True)

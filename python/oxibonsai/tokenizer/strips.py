@@ -42,7 +42,7 @@ class Strips:
 
 
 def read_strips(metadata: Metadata, vocabulary: Vocabulary) -> Strips:
-    """What the file's model drops; GGUF has no key for it, so names tell, as for llama.cpp."""
+    """Return the white space that a model drops; names tell, as for llama.cpp."""
     name = str(metadata.get("general.name", "")).lower()
     if str(metadata.get("tokenizer.ggml.pre", "")) in _MASKED_NAMES or (
         str(metadata.get("general.architecture", "")) in _MASKED_ARCHITECTURES

@@ -54,7 +54,7 @@ class Metadata(Protocol):
     """Where the table is read from: a GGUF file, or a dict in tests."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key."""
+        """Return the value of a key."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def read_vocabulary(
     eos_names: tuple[str, ...] = ("eos",),
     default_ids: Mapping[str, int] = MappingProxyType({}),
 ) -> Vocabulary:
-    """Reads ``tokenizer.ggml.*``; FormatError names the key and index of what is wrong.
+    """Read ``tokenizer.ggml.*``; FormatError names the key and index of what is wrong.
 
     Args:
         metadata: Of the file.
@@ -188,7 +188,7 @@ def text_value(metadata: Metadata, key: str, default: str | None = None) -> str 
 
 
 def flag(metadata: Metadata, key: str, default: bool) -> bool:
-    """A value that is true or false."""
+    """Return a value that is true or false."""
     value = metadata.get(key, default)
     if not isinstance(value, bool):
         raise FormatError(f"{key} is {value!r}, not true or false")

@@ -71,5 +71,5 @@ class WordPiece:
 
 
 def library_form(text: str) -> str:
-    """A token as the library writes it."""
+    """Return a token as the library writes it."""
     return text[1:] if text.startswith(SPACE) else f"##{text}"

@@ -13,7 +13,7 @@ __all__ = ["FORMATS", "NetworkShape", "Result", "Sources", "TrainSettings", "tra
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch, which the settings alone do not."""
+    """Import the parts that need torch, which the settings alone do not."""
     if name in ("Result", "Sources", "train"):
         from oxibonsai.train import run
 

@@ -27,7 +27,7 @@ def save(
     optimizers: list[Optimizer],
     schedules: list[lr_scheduler.LRScheduler],
 ) -> Path:
-    """Writes the state after ``step`` updates, then removes what is older than ``settings.keep``."""
+    """Write the state after ``step`` updates, then remove what is older than ``settings.keep``."""
     stored = {
         "config": network.config.to_dict(),
         "network": learnt_state(network),
@@ -46,7 +46,7 @@ def save(
 
 
 def found(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, the oldest first."""
+    """Return the checkpoints of a folder, the oldest first."""
     return sorted(p for p in folder.glob("step-*.pt") if re.fullmatch(r"step-\d{6,}\.pt", p.name))
 
 
@@ -57,7 +57,7 @@ def restore(
     optimizers: list[Optimizer],
     schedules: list[lr_scheduler.LRScheduler],
 ) -> int:
-    """Puts everything as it was; gives the number of updates that were done.
+    """Put everything as it was; return the number of updates that were done.
 
     Raises:
         RequestError: The run had other settings, which are named: the result would be another.

@@ -24,7 +24,7 @@ class TrainTokenizer:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Reads ``tokenizer.json`` and, of ``tokenizer_config.json``, ``eos_token``.
+        """Read ``tokenizer.json`` and, of ``tokenizer_config.json``, ``eos_token``.
 
         Raises:
             RequestError: The folder lacks a file.
@@ -64,7 +64,7 @@ class TrainTokenizer:
 
 
 def read_texts(file: Path) -> list[str]:
-    """The texts of a file of JSON lines.
+    """Return the texts of a file of JSON lines.
 
     Raises:
         RequestError: There is no such file.

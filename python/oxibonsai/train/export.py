@@ -1,4 +1,4 @@
-"""What a run gives: a model folder of Hugging Face's libraries, and the GGUF file that convert makes."""
+"""Export a run: a model folder of Hugging Face's libraries, and the GGUF file that convert makes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _copy_tokenizer(tokenizer: Path, folder: Path) -> None:
 def write_folder(
     network: Qwen3ForCausalLM, weight_format: str, tokenizer: Path, folder: Path
 ) -> None:
-    """Writes configuration, float32 safetensors and tokenizer; the folder appears complete.
+    """Write configuration, float32 safetensors and tokenizer; the folder appears complete.
 
     The values are those that the network computes with.
 
@@ -64,7 +64,7 @@ def write_folder(
 
 
 def write_gguf(folder: Path, weight_format: str, name: str) -> Path:
-    """Writes ``NAME.gguf`` beside a folder of :func:`write_folder`; nothing is rounded.
+    """Write ``NAME.gguf`` beside a folder of :func:`write_folder`; nothing is rounded.
 
     Raises:
         FormatError, UnsupportedError: As :func:`oxibonsai.convert.language_model.convert`, also of

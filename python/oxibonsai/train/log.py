@@ -1,4 +1,4 @@
-"""What a run tells: a row of CSV each step, its progress on stderr, and a plot of the losses."""
+"""Log a run: a row of CSV each step, its progress on stderr, and a plot of the losses."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Log:
         self._out.close()
 
     def add(self, row: Row) -> None:
-        """Writes a row, which stays should the run be killed."""
+        """Write a row, which stays should the run be killed."""
         csv.writer(self._out, lineterminator="\n").writerow(_cells(row))
         self._out.flush()
         text = f"loss {row.loss:.3f}, {row.tokens_per_second:,.0f} tokens/s"
@@ -77,7 +77,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def read_rows(file: Path) -> list[Row]:
-    """The rows of a ``log.csv``; none where there is no file. An unfinished last row is left out.
+    """Return the rows of a ``log.csv``; none where there is no file. An unfinished last row is left out.
 
     Raises:
         FormatError: It is another kind of file.

@@ -21,7 +21,7 @@ State = dict[str, torch.Tensor]
 def new_network(
     shape: NetworkShape, vocab_size: int, context: int, seed: int, eos: int
 ) -> Qwen3ForCausalLM:
-    """A network of random weights, input and output tables tied."""
+    """Return a network of random weights, input and output tables tied."""
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=vocab_size,
@@ -40,7 +40,7 @@ def new_network(
 
 
 def shape_of(network: Qwen3ForCausalLM) -> NetworkShape:
-    """A network's sizes."""
+    """Return a network's sizes."""
     config = network.config
     return NetworkShape(
         hidden_size=config.hidden_size,
@@ -72,7 +72,7 @@ def quantize(network: nn.Module, weight_format: str) -> None:
 
 
 def learnt_state(network: nn.Module) -> State:
-    """The matrices that are learnt, by the names of the network before it was quantized."""
+    """Return the matrices that are learnt, by the names of the network before it was quantized."""
     return {
         name.replace(".parametrizations.weight.original", ".weight"): value
         for name, value in network.state_dict().items()
@@ -80,7 +80,7 @@ def learnt_state(network: nn.Module) -> State:
 
 
 def load_learnt_state(network: nn.Module, state: State) -> None:
-    """Puts back what :func:`learnt_state` gave, of a network that is quantized or not.
+    """Put back what :func:`learnt_state` gave, of a network that is quantized or not.
 
     Raises:
         FormatError: The names or shapes are those of another network.
@@ -94,7 +94,7 @@ def load_learnt_state(network: nn.Module, state: State) -> None:
 
 
 def exact_state(network: nn.Module, weight_format: str) -> State:
-    """The values that the network computes with, by its plain names."""
+    """Return the values that the network computes with, by its plain names."""
     kind = FORMATS[weight_format]
     state = {name: value.detach().float() for name, value in learnt_state(network).items()}
     if kind is None:
@@ -103,14 +103,14 @@ def exact_state(network: nn.Module, weight_format: str) -> State:
 
 
 def plain_network(config: Qwen3Config, state: State) -> Qwen3ForCausalLM:
-    """A network of floats with these values."""
+    """Return a network of floats with these values."""
     network = Qwen3ForCausalLM(config)
     load_learnt_state(network, state)
     return network
 
 
 def read_network(source: Path) -> Qwen3ForCausalLM:
-    """A network of floats from a model folder, or of the learnt weights of a checkpoint (``.pt``).
+    """Return a network of floats from a model folder, or of the learnt weights of a checkpoint (``.pt``).
 
     Raises:
         RequestError: There is no such folder or file.
@@ -135,7 +135,7 @@ def read_teacher(source: Path) -> Qwen3ForCausalLM:
 
 
 def read_checkpoint(source: Path) -> dict[str, Any]:
-    """What :func:`oxibonsai.train.checkpoints.save` wrote.
+    """Return the contents of a checkpoint of :func:`oxibonsai.train.checkpoints.save`.
 
     Raises:
         FormatError: It is another kind of file, or broken.

@@ -1,4 +1,4 @@
-"""What is made small: the cross-entropy of the texts, and the distance from a teacher's logits."""
+"""The loss: cross-entropy of the texts, and the distance from a teacher's logits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Objective(nn.Module):
         self.temperature = temperature
 
     def forward(self, windows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss, and the cross-entropy in it (nats a token).
+        """Return the loss, and the cross-entropy in it (nats a token).
 
         Args:
             windows: [batch, context + 1] ids.

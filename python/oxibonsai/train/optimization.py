@@ -38,7 +38,7 @@ def optimizers(network: nn.Module, settings: TrainSettings) -> list[torch.optim.
 
 
 def schedule(optimizer: torch.optim.Optimizer, settings: TrainSettings) -> lr_scheduler.LRScheduler:
-    """The learning rates of each step, from the settings."""
+    """Return the learning rates of each step, from the settings."""
     return lr_scheduler.LambdaLR(optimizer, lambda step: height(step, settings))
 
 

@@ -25,13 +25,13 @@ class GroupQuantizer(nn.Module):
         self.kind = kind
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        """The rounded matrix; its gradient goes to ``weight`` as it is (straight-through)."""
+        """Return the rounded matrix; its gradient goes to ``weight`` as it is (straight-through)."""
         # The difference is zero, so that the values stay exact, and carries the gradient.
         return quantized(weight.detach(), self.kind) + (weight - weight.detach())
 
 
 def quantized(weight: torch.Tensor, kind: WeightFormat) -> torch.Tensor:
-    """The nearest matrix of that format, float32.
+    """Return the nearest matrix of that format, float32.
 
     Args:
         weight: [rows, cols]; the group divides cols.

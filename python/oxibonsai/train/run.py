@@ -64,7 +64,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run ends with.
+    """The result of a run.
 
     Attributes:
         model: Folder of safetensors.
@@ -185,7 +185,7 @@ def _held_out(
 
 
 def _newest(out: Path, resume: bool) -> Path | None:
-    """The checkpoint to go on from."""
+    """Return the checkpoint to go on from."""
     if out.exists() and not out.is_dir():
         raise RequestError(f"{out} is a file; name a folder for the run")
     if resume:

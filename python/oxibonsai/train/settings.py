@@ -1,4 +1,4 @@
-"""What a training run is told: the network's shape and how it learns."""
+"""Settings of a training run: the network's shape and how it learns."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class TrainSettings:
 
 
 def settings_choices() -> dict[str, tuple[str, ...]]:
-    """The words that those settings may have that are one of a few."""
+    """Return the words that those settings may have that are one of a few."""
     hints = get_type_hints(TrainSettings)
     words = {name: get_args(h) for name, h in hints.items() if get_origin(h) is Literal}
     return {"weight_format": tuple(FORMATS), **words}

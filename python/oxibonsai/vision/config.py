@@ -1,4 +1,4 @@
-"""What the keys of a tower's file say, in every family."""
+"""Keys of a tower's file, in every family."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class VisionConfig:
 
 
 def clip_keys(checkpoint: Checkpoint) -> tuple[Keys, str]:
-    """The keys of a tower's file, and which projector it has.
+    """Return the keys of a tower's file, and which projector it has.
 
     Raises:
         FormatError: It is no such file.
@@ -72,7 +72,7 @@ def clip_keys(checkpoint: Checkpoint) -> tuple[Keys, str]:
 
 
 def read_vision(keys: Keys) -> VisionConfig:
-    """The keys that all families share."""
+    """Return the keys that all families share."""
     config = VisionConfig(
         hidden_size=keys.integer("vision.embedding_length"),
         intermediate_size=keys.integer("vision.feed_forward_length"),

@@ -31,7 +31,7 @@ Fetch = Callable[[str], bytes]  # the content of an address
 
 
 def read_picture(given: Any, limits: PictureLimits | None = None) -> Picture:
-    """A picture that a program gives.
+    """Return a picture that a program gives.
 
     Args:
         given: An image of Pillow, uint8 [height, width, 3 or 4] or [height, width], the bytes of a
@@ -58,7 +58,7 @@ def read_picture(given: Any, limits: PictureLimits | None = None) -> Picture:
 
 
 def picture_of_part(part: Mapping[str, Any], limits: PictureLimits, fetch: Fetch | None) -> Picture:
-    """The picture of a part of a message.
+    """Return the picture of a part of a message.
 
     Texts are addresses, never names of files: a message may come from anybody.
 
@@ -95,7 +95,7 @@ def picture_of_part(part: Mapping[str, Any], limits: PictureLimits, fetch: Fetch
 
 
 def read_file(path: Path, limits: PictureLimits) -> Picture:
-    """The picture of a file."""
+    """Return the picture of a file."""
     try:
         with path.open("rb") as file:
             data = file.read(limits.max_bytes + 1)
@@ -109,7 +109,7 @@ def read_file(path: Path, limits: PictureLimits) -> Picture:
 
 
 def decode_base64(text: str, limits: PictureLimits) -> bytes:
-    """The bytes that base64 stands for, checked against the limit before they are decoded."""
+    """Return the bytes that base64 stands for, checked against the limit before they are decoded."""
     check_bytes(len(text) * 3 // 4 - 2, limits)
     try:
         return base64.b64decode("".join(text.split()), validate=True)
@@ -118,7 +118,7 @@ def decode_base64(text: str, limits: PictureLimits) -> bytes:
 
 
 def read_url(url: str, limits: PictureLimits, fetch: Fetch | None) -> bytes:
-    """The file that an address stands for.
+    """Return the file that an address stands for.
 
     Args:
         url: ``data:image/...;base64,...``, or ``https://...`` where that may be fetched.

@@ -92,7 +92,7 @@ class PlacedImage:
 def place(
     parts: Iterable[Items[int] | ImageEmbedding], placeholder: int
 ) -> tuple[list[int], tuple[PlacedImage, ...]]:
-    """Joins token ids and pictures to a prompt.
+    """Join token ids and pictures to a prompt.
 
     Args:
         parts: Runs of token ids, and embeddings.

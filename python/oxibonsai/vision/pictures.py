@@ -50,7 +50,7 @@ _decoding = threading.Lock()  # bounds the memory of all threads together to tha
 
 @dataclass(frozen=True)
 class PictureLimits:
-    """What is decoded at most.
+    """Limits of decoding.
 
     Attributes:
         max_bytes: Of a file.
@@ -81,7 +81,7 @@ class Picture:
 
 
 def decode_picture(data: bytes, limits: PictureLimits | None = None) -> Picture:
-    """Decodes a file; of an animation its first frame.
+    """Decode a file; of an animation its first frame.
 
     Args:
         data: PNG, JPEG, WebP or GIF.
@@ -117,7 +117,7 @@ def check_bytes(count: int, limits: PictureLimits) -> None:
 
 
 def picture_of_image(image: Image.Image, limits: PictureLimits | None = None) -> Picture:
-    """A picture of what Pillow has opened or a program has drawn.
+    """Return a picture of what Pillow has opened or a program has drawn.
 
     An orientation in its EXIF is followed, which transformers' processors leave to the caller.
 
@@ -134,7 +134,7 @@ def picture_of_image(image: Image.Image, limits: PictureLimits | None = None) ->
 
 
 def reduced(picture: Picture, side: int) -> Picture:
-    """The picture in a square of this side, in its own ratio; a smaller one as it is."""
+    """Return the picture in a square of this side, in its own ratio; a smaller one as it is."""
     from PIL.Image import Resampling
 
     height, width = picture.size

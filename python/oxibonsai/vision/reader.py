@@ -1,4 +1,4 @@
-"""What stands before a tower: the pictures of a conversation, read within limits."""
+"""Read the images of a conversation within limits, before a tower encodes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_WAITING = 256
 
 
 class PictureTower(Protocol):
-    """What a reader needs of a tower."""
+    """The protocol of a tower for a reader."""
 
     @property
     def processor(self) -> ImageProcessor:
@@ -27,7 +27,7 @@ class PictureTower(Protocol):
 
     @property
     def marker(self) -> str:
-        """What stands for a picture in the text of a rendered chat template."""
+        """Return the text that stands for an image in a rendered chat template."""
         ...
 
     @property
@@ -41,11 +41,11 @@ class PictureTower(Protocol):
         ...
 
     def layout(self, pixels: PixelGrid) -> list[str | int]:
-        """What takes the place of the marker: texts, and numbers of rows."""
+        """Return the marker's replacement: texts, and numbers of rows."""
         ...
 
     def encode(self, pixels: PixelGrid) -> list[str | ImageEmbedding]:
-        """What takes the place of the marker."""
+        """Return the marker's replacement."""
         ...
 
 
@@ -71,11 +71,11 @@ class PictureReader:
 
     @classmethod
     def of_tower(cls, tower: PictureTower) -> PictureReader:
-        """A reader with the tower's own processor and the default limits."""
+        """Return a reader with the tower's own processor and the default limits."""
         return cls(tower, tower.processor)
 
     def with_tokens(self, least: int | None, most: int | None) -> PictureReader:
-        """The same with other bounds on the tokens of a picture; None: as it is.
+        """Return a reader with other bounds on the tokens of an image; None: as it is.
 
         Raises:
             UnsupportedError: All pictures of this model have one size.
@@ -102,7 +102,7 @@ class PictureReader:
     def read_part(
         self, part: Mapping[str, Any], count: Count | None = None
     ) -> list[str | ImageEmbedding]:
-        """A picture of a message as it stands in a prompt.
+        """Return a picture of a message as it stands in a prompt.
 
         Args:
             part: See :func:`oxibonsai.vision.given.picture_of_part`.

@@ -76,7 +76,7 @@ class Tower:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], device: Device, token_id: TokenId) -> Tower:
-        """Opens an mmproj file, as llama.cpp writes them.
+        """Open an mmproj file, as llama.cpp writes them.
 
         Args:
             path: A GGUF file of architecture ``clip``.
@@ -116,7 +116,7 @@ class Tower:
         return self._family.count_rows(pixels)
 
     def layout(self, pixels: PixelGrid) -> list[str | int]:
-        """What takes the place of the marker: texts, and numbers of rows.
+        """Return the marker's replacement: texts, and numbers of rows.
 
         Raises:
             RequestError: The pixels are none for this tower.
@@ -124,7 +124,7 @@ class Tower:
         return self._family.layout(pixels)
 
     def encode(self, pixels: PixelGrid) -> list[str | ImageEmbedding]:
-        """What takes the place of the marker: text with special tokens written out, and rows.
+        """Return the marker's replacement: text with special tokens written out, and rows.
 
         Raises:
             RequestError: The pixels are none for this tower.

@@ -1,4 +1,4 @@
-"""What the transformers of all towers share: described as graphs, as those of language models are."""
+"""Graphs that the transformers of all towers share, described as those of language models are."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Activation = Callable[[Builder, Value], Value]
 
 
 def matrix_of(name: str, values: Floats) -> _core.Weight:
-    """A matrix that is made of a file's tensors, float32 [rows, cols]."""
+    """Return a matrix that is made of a file's tensors, float32 [rows, cols]."""
     rows = np.ascontiguousarray(values, dtype=np.float32)
     return _core.Weight.from_blocks(name, "F32", rows.view(np.uint8), rows.shape[1])
 
 
 def patch_matrix(c: VisionConfig, w: Weights, *names: str) -> _core.Weight:
-    """The convolution over patches as a matrix; kernels of several frames lie side by side."""
+    """Return the convolution over patches as a matrix; kernels of several frames lie side by side."""
     shape = c.hidden_size, 3, c.patch_size, c.patch_size
     kernels = [w.floats(name, *shape).reshape(c.hidden_size, -1) for name in names]
     return matrix_of(names[0], np.concatenate(kernels, axis=1))
 
 
 def class_row(w: Weights, width: int) -> Floats:
-    """The embedding of the class, a vector: float32 [width]."""
+    """Return the embedding of the class, a vector: float32 [width]."""
     shape = w.shape("v.class_embd")
     if int(np.prod(shape)) != width:
         raise FormatError(
@@ -45,7 +45,7 @@ def class_row(w: Weights, width: int) -> Floats:
 
 
 def layer_norm(g: Builder, c: VisionConfig, w: Weights, x: Value, name: str) -> Value:
-    """A LayerNorm of the tower."""
+    """Return a LayerNorm of the tower."""
     weight = w.vector(f"{name}.weight", x.cols)
     return g.layer_norm(x, weight, w.bias(name, x.cols), c.layer_norm_eps)
 
@@ -53,7 +53,7 @@ def layer_norm(g: Builder, c: VisionConfig, w: Weights, x: Value, name: str) -> 
 def linear(
     g: Builder, w: Weights, x: Value, name: str, rows: int, add: Value | None = None
 ) -> Value:
-    """A linear layer, with a bias where the file has it."""
+    """Return a linear layer, with a bias where the file has it."""
     (y,) = g.linear(x, w.matrix(name, rows, x.cols), bias=[w.bias(name, rows)], add=add)
     return y
 
@@ -68,7 +68,7 @@ def attention(
     rope: Rotation | None = None,
     segments: str = "",
 ) -> Value:
-    """The layer's normed input through its attention, up to the output matrix.
+    """Return the layer's normed input through its attention, up to the output matrix.
 
     Args:
         g: Builder.
@@ -106,7 +106,7 @@ def layer(
     activation: Activation,
     rope: Rotation | None = None,
 ) -> Value:
-    """A layer with LayerNorms before attention and before an MLP without a gate."""
+    """Return a layer with LayerNorms before attention and before an MLP without a gate."""
     b = f"v.blk.{number}"
     x = layer_norm(g, c, w, h, f"{b}.ln1")
     a = attention(g, c, w, x, number, rope=rope)
@@ -120,7 +120,7 @@ def layer(
 
 
 def quick_gelu(g: Builder, x: Value) -> Value:
-    """x * sigmoid(1.702 x)."""
+    """Return x * sigmoid(1.702 x)."""
     return g.sigmoid_gate(g.scale(x, 1.702), x)
 
 
@@ -158,7 +158,7 @@ class Pass:
         positions: npt.NDArray[np.int32] | None = None,
         segments: Mapping[str, Items[int]] | None = None,
     ) -> dict[str, Floats]:
-        """Runs it over rows.
+        """Run it over rows.
 
         Args:
             inputs: float32 [rows, columns] each.

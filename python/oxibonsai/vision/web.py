@@ -28,7 +28,7 @@ _CHUNK = 1 << 16
 
 
 def connect(address: str, port: int, seconds: float) -> socket.socket:
-    """A connection to an address; nothing is resolved."""
+    """Return a connection to an address; nothing is resolved."""
     return socket.create_connection((address, port), timeout=seconds)
 
 
@@ -49,7 +49,7 @@ class PictureFetcher:
     connect: Connect = connect
 
     def fetch(self, url: str) -> bytes:
-        """The content of an address.
+        """Return the content of an address.
 
         Raises:
             RequestError: It is no http or https address, leads elsewhere than to public hosts, or the
@@ -67,7 +67,7 @@ class PictureFetcher:
         raise RequestError(f"the picture's address leads on more than {_MOST_REDIRECTS} times")
 
     def _get(self, parts: SplitResult, deadline: float) -> bytes | str:
-        """The content, or where it is instead."""
+        """Return the content, or where it is instead."""
         host = parts.hostname or ""
         port = parts.port or (443 if parts.scheme == "https" else 80)
         address = self._public_address(host, port)

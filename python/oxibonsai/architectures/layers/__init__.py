@@ -1,1 +1,1 @@
-"""What the passes of several families share: functions over the values of a graph."""
+"""Passes that several families share: functions over the values of a graph."""

@@ -1,4 +1,4 @@
-"""What the layers of many decoders are made of, by GGUF's names of their tensors.
+"""Parts of the layers of many decoders, by GGUF's names of their tensors.
 
 A bias joins in where the file has it.
 """

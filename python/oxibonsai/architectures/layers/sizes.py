@@ -1,4 +1,4 @@
-"""What shared passes read of a config and ask of weights: any config that has these names will do."""
+"""Protocols of the config and the weights that shared passes read."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a family of models is written in: fields, tensors with reversible operations, the family itself."""
+"""The schema of a family: its fields, its tensors with reversible operations, the family itself."""

@@ -1,4 +1,4 @@
-"""What one field of a family's config is called outside, and how it is read and written.
+"""Fields of a family's config: their names outside, and how they are read and written.
 
 The config of a family is a frozen dataclass, and that dataclass is the table of fields: each of its
 fields holds a :class:`Field` in its metadata. A family inherits the fields that it shares with others and
@@ -51,7 +51,7 @@ class Field(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """What values of a field may be.
+    """The kind of a field's values.
 
     Attributes:
         gguf: The type of its key.
@@ -143,7 +143,7 @@ def _of_known(default: Default, known: Known) -> Any:
 
 @dataclass(frozen=True)
 class Fixed:
-    """What must be one value in all models of a family, or must not be said at all.
+    """A field with one value in all models of a family, or that no folder may state.
 
     Attributes:
         value: Read and written.
@@ -228,7 +228,7 @@ class ToldByTensors:
 
 @dataclass(frozen=True)
 class Implied:
-    """What readers of a file know from other fields, so that it has no key for another value.
+    """A field that readers of a file derive from others, so that no key can state another value.
 
     Attributes:
         name: In ``config.json``, which may state the value.
@@ -262,7 +262,7 @@ class Implied:
 
 @dataclass(frozen=True)
 class Constant:
-    """What all models of a family share without saying it."""
+    """A value that all models of a family share without stating it."""
 
     value: Any
 

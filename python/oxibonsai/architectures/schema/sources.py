@@ -1,4 +1,4 @@
-"""What fields are read from: ``config.json`` of a folder, the keys of a GGUF file."""
+"""Sources of fields: a folder's ``config.json``, and the keys of a GGUF file."""
 
 from __future__ import annotations
 

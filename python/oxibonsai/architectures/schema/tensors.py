@@ -1,4 +1,4 @@
-"""What each tensor of a model is called in a folder and in a GGUF file, and what lies between them.
+"""A model's tensors: their names in a folder and in a GGUF file, and the operations between them.
 
     parameters  --forwards-->  tensors  --backwards-->  parameters
 

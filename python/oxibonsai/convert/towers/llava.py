@@ -26,7 +26,7 @@ _FEATURE = -2
 
 
 def _layers(folder: ModelFolder) -> int:
-    """Those up to the one whose result is read."""
+    """Return the number of layers up to the one whose result is read."""
     layers = folder.part("vision_config").count("num_hidden_layers")
     feature = folder.config.get("vision_feature_layer", _FEATURE)
     if type(feature) is not int or not -layers <= feature < 0:

@@ -147,7 +147,7 @@ def _deep_layers(folder: ModelFolder) -> list[int]:
 
 
 def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """The convolution frame by frame; before Qwen3-VL, q, k and v each by itself."""
+    """Return the convolution frame by frame; before Qwen3-VL, q, k and v each by itself."""
     name = _PREFIX.sub("", parameter, count=1)
     if name == "patch_embed.proj.weight":
         return (

@@ -70,7 +70,7 @@ def _idefics3_metadata(folder: ModelFolder) -> Metadata:
 
 
 def _shapes(folder: ModelFolder, defaults: Mapping[str, float]) -> Shapes:
-    """Of SigLIP's tensors."""
+    """Return the shapes of SigLIP's tensors."""
     vision = folder.part("vision_config", **defaults)
     width, size = vision.count("hidden_size"), vision.count("patch_size")
     places = (vision.count("image_size") // size) ** 2

@@ -1,4 +1,4 @@
-"""What the conversions of all vision towers share: keys, names, and which tensors are matrices."""
+"""Keys, names and kinds of tensors that the conversions of all vision towers share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 
 
 def processor_config(folder: ModelFolder) -> dict[str, Any]:
-    """What the folder says of how pictures are prepared; of two files, the newer form's."""
+    """Return the folder's settings for preparing images; of two files, the newer form's."""
     found: dict[str, Any] = {}
     for name in reversed(_PROCESSORS):
         if (folder.path / name).is_file():
@@ -40,7 +40,7 @@ def processor_config(folder: ModelFolder) -> dict[str, Any]:
 
 
 def processor_count(folder: ModelFolder, held: Mapping[str, Any], name: str, default: int) -> int:
-    """A positive count of what :func:`processor_config` says, or of an object in it.
+    """Return a positive count of what :func:`processor_config` says, or of an object in it.
 
     Args:
         folder: For errors.
@@ -69,7 +69,7 @@ def tower_keys(
     eps: float,
     counts: Mapping[str, str] = COUNTS,
 ) -> Metadata:
-    """The keys that all families have.
+    """Return the keys that all families have.
 
     Args:
         folder: The model.

@@ -1,4 +1,4 @@
-"""What proposes tokens for an engine, by the names that a user gives."""
+"""Choose an engine's speculator by the name that a user gives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def choose_speculation(
     threshold: float = 0.5,
     parallel: int = 1,
 ) -> MakeSpeculator | None:
-    """What makes speculators for the sequences of an engine; None: nothing proposes.
+    """Return the maker of speculators for an engine's sequences; None if nothing proposes tokens.
 
     Args:
         engine: Checks the proposals.

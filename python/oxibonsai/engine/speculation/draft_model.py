@@ -119,7 +119,7 @@ class DraftSpeculator:
         return self.model.propose([(sequence, most)])[0]
 
     def close(self) -> None:
-        """Gives back the state in the small model's cache."""
+        """Return back the state in the small model's cache."""
         with self.model.lock:
             self.model.cache.release(self.table)
         self.computed = []
@@ -153,7 +153,7 @@ class _Draft:
         return self._speculator.table
 
     def reserve(self) -> bool:
-        """Takes pages and a slot for all tokens; without them the proposal ends here."""
+        """Take pages and a slot for all tokens; without them the proposal ends here."""
         cache = self._model.cache
         try:
             if not self.guess.tokens:
@@ -173,7 +173,7 @@ class _Draft:
         self._speculator.computed = list(self.tokens)
 
     def extend(self, logits: Row) -> None:
-        """Adds the token that the small model gives, or ends the proposal where it is unsure."""
+        """Add the token that the small model gives, or end the proposal where it is unsure."""
         token = self.guess.extend(logits)
         if token is not None:
             self.tokens.append(token)

@@ -17,8 +17,9 @@ Row = npt.NDArray[np.float32]
 
 
 class Guess:
-    """Draws with the sequence's parameters and random numbers: where the guesser's logits and the model's
-    agree, so do their draws.
+    """Draws with the sequence's parameters and random numbers.
+
+    Where the guesser's logits and the model's agree, so do their draws.
 
     Args:
         sequence: Whose next tokens are guessed; it is not changed.
@@ -54,7 +55,7 @@ class Guess:
         self._most = 0
 
     def extend(self, logits: Row) -> int | None:
-        """Adds the token that the logits give; None, and the end, where it is too unlikely."""
+        """Add the token that the logits give; None, and the end, where it is too unlikely."""
         c = self._constraint
         with self._dropped_on_error():
             token = self._sampler.choose(

@@ -82,7 +82,7 @@ class MtpDraft:
         return [d.guess.tokens for d in drafts]
 
     def run(self, wanted: list[PendingRows], *, outputs: bool) -> list[tuple[Rows, Rows]]:
-        """Computes rows of several sequences, whose tables have pages for them.
+        """Compute rows of several sequences, whose tables have pages for them.
 
         Args:
             wanted: Their rows, which are none afterwards.
@@ -131,7 +131,7 @@ class PendingRows:
         return part, not self.tokens
 
     def reserve(self, cache: KvCache) -> None:
-        """Takes pages; CapacityError where there are too few."""
+        """Take pages; CapacityError where there are too few."""
         reserve(cache, self.table, self._first, len(self.tokens))
 
 
@@ -153,7 +153,7 @@ class MtpSpeculator:
         self._shifts = 0
 
     def follow(self, sequence: Sequence, first: int, states: Rows) -> None:
-        """Takes the hidden states of tokens that are part of the text.
+        """Take the hidden states of tokens that are part of the text.
 
         Args:
             sequence: Their sequence.
@@ -184,7 +184,7 @@ class MtpSpeculator:
                 self.forget()
 
     def pending(self, tokens: list[int]) -> PendingRows:
-        """What the layer can read now: hidden states of tokens whose next one is known."""
+        """Return the rows that the layer can read now: hidden states of tokens whose next one is known."""
         states = np.concatenate(self._states) if self._states else np.empty((0, 0), np.float32)
         count = min(self._next, len(tokens) - 1) - self._read
         rows = PendingRows(
@@ -218,7 +218,7 @@ class MtpSpeculator:
         self._states = []
 
     def close(self) -> None:
-        """Gives back its pages."""
+        """Return back its pages."""
         self.forget()
 
 
@@ -245,7 +245,7 @@ class _Draft:
         self._end = speculator.num_read  # of what is text, and of the proposal
 
     def reserve(self) -> bool:
-        """Takes pages for the rows; without them the proposal ends here."""
+        """Take pages for the rows; without them the proposal ends here."""
         try:
             self.rows.reserve(self._model.cache)
         except CapacityError:
@@ -256,13 +256,13 @@ class _Draft:
         return True
 
     def extend(self, logits: Rows, state: Rows) -> None:
-        """Adds the token that the layer gives, from whose own hidden states it goes on."""
+        """Add the token that the layer gives, from whose own hidden states it goes on."""
         token = self.guess.extend(logits)
         if token is not None:
             self.rows = PendingRows(self._speculator.table, [token], self._end, state)
             self._end += 1
 
     def close(self) -> None:
-        """Drops keys and values of the proposal: those of its tokens come with the model's states."""
+        """Drop keys and values of the proposal: those of its tokens come with the model's states."""
         with suppress(OxiBonsaiError):
             self._model.cache.rewind(self._speculator.table, self._speculator.num_read)

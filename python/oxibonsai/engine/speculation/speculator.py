@@ -1,4 +1,4 @@
-"""What the engine asks of anything that proposes tokens."""
+"""The protocol of speculators, which propose tokens to the engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class MakeSpeculator(Protocol):
     """Makes speculators, one for each new sequence."""
 
     def __call__(self, *, length: int | None = None, threshold: float | None = None) -> Speculator:
-        """A new speculator.
+        """Return a new speculator.
 
         Args:
             length: Tokens of a proposal; None: as usual.
@@ -38,5 +38,5 @@ class Speculator(Protocol):
         ...
 
     def close(self) -> None:
-        """Gives back what it holds: the sequence has ended."""
+        """Return back what it holds: the sequence has ended."""
         ...

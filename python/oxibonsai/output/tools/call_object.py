@@ -14,7 +14,7 @@ _IGNORED = ("id", "type", "tool_call_id")
 
 
 def skip_space() -> Generator[None, str, str]:
-    """The first character that is no white space."""
+    """Yield the first character that is no white space."""
     while True:
         char = yield
         if not char.isspace():
@@ -30,7 +30,7 @@ def expect(text: str, first: str | None = None) -> Generator[None, str, None]:
 
 
 def expect_loosely(text: str, first: str | None = None) -> Generator[None, str, None]:
-    """This text, with any white space where it has new lines, and before it if nothing has come."""
+    """Expect this text, with any white space for its new lines, and before it if nothing has come."""
     for part in filter(None, text.split("\n")):
         yield from expect(part, first if first is not None else (yield from skip_space()))
         first = None
@@ -48,7 +48,7 @@ def expect_one(texts: Sequence[str], first: str) -> Generator[None, str, str]:
 
 
 def read_until(ends: str, most: int) -> Generator[None, str, tuple[str, str]]:
-    """What comes before one of some characters, and which it was.
+    """Return the text before one of some characters, and that character.
 
     Args:
         ends: The characters.
@@ -64,7 +64,7 @@ def read_until(ends: str, most: int) -> Generator[None, str, tuple[str, str]]:
 
 
 def read_arguments(writer: CallWriter, first: str) -> Generator[None, str, None]:
-    """A JSON object, all of it arguments."""
+    """Yield a JSON object, all of it arguments."""
     scanner = JsonObjectScanner()
     char = first
     while True:
@@ -76,7 +76,7 @@ def read_arguments(writer: CallWriter, first: str) -> Generator[None, str, None]
 
 
 def read_list(read_one: Callable[[str], Generator[None, str, None]]) -> Generator[None, str, None]:
-    """A list with commas, up to its ``]``; its ``[`` has come.
+    """Yield a list with commas, up to its ``]``; its ``[`` has come.
 
     Args:
         read_one: Reads a member, whose first character it is given.
@@ -122,7 +122,7 @@ class _Members:
         self._streams = False
 
     def push(self, key: str, char: str | None) -> None:
-        """A character of the value of a key, or None between values."""
+        """Take a character of the value of a key, or None between values."""
         if char is None:
             if self._key is not None:
                 self._end(self._key)
@@ -160,7 +160,7 @@ class _Members:
 
 
 def _string(text: str) -> str:
-    """The string that a JSON text stands for."""
+    """Return the string that a JSON text stands for."""
     if text[0] != '"':
         raise Malformed
     value: str = json.loads(text)

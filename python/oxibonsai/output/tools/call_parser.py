@@ -56,20 +56,20 @@ class ToolFormat(ABC):
 
     @abstractmethod
     def read(self, writer: CallWriter, opening: str) -> CallReader:
-        """Reads a block of calls from behind its opening; raises Malformed where it is none."""
+        """Read a block of calls from behind its opening; raises Malformed where it is none."""
 
     @abstractmethod
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool) -> CallGrammar:
-        """Adds the rule ``block``: one or more calls, from behind their opening."""
+        """Add the rule ``block``: one or more calls, from behind their opening."""
 
     def spell(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
-        """Calls as the model writes them, for templates that don't; None where all do."""
+        """Call as the model writes them, for templates that don't; None where all do."""
         return None
 
     def whole(
         self, lark: Lark, tools: Sequence[Tool], *, forced: bool, answer: str | None
     ) -> str | None:
-        """A whole reply, of a format in which calls are no blocks in a text; None for all others.
+        """Return a whole reply of a format whose calls are no blocks in a text; None for all others.
 
         Args:
             lark: Takes the rules.
@@ -109,7 +109,7 @@ class CallParser:
             self._start("")
 
     def feed(self, text: str) -> list[Event]:
-        """Takes a piece of the text; returns content and pieces of calls in their order."""
+        """Take a piece of the text; return content and pieces of calls in their order."""
         position = 0
         while position < len(text):
             if self._reader is not None:
@@ -128,7 +128,7 @@ class CallParser:
         return self._take()
 
     def finish(self, *, cut: bool = False) -> list[Event]:
-        """The text is over: what was held back.
+        """Return the text is over: what was held back.
 
         Args:
             cut: It would have gone on: a call that it broke off is left out. Else it is content.
@@ -151,7 +151,7 @@ class CallParser:
         next(self._reader)
 
     def _read(self, reader: CallReader, text: str, position: int) -> int:
-        """Gives characters to the reader; returns the index of the first that it has not taken."""
+        """Return characters to the reader; return the index of the first that it has not taken."""
         for i in range(position, len(text)):
             calls = len(self._writer.calls)
             try:

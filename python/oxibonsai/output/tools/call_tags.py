@@ -1,4 +1,4 @@
-"""What families of models write around the names and values of a call."""
+"""Texts that families of models write around the names and values of a call."""
 
 from __future__ import annotations
 

@@ -59,12 +59,12 @@ class CallWriter:
         return ToolCall(self._id, self._name, "".join(self._arguments))
 
     def begin(self) -> None:
-        """A call begins; a name and arguments follow, in any order."""
+        """Begin a call; a name and arguments follow, in any order."""
         if self.calls and not self._parallel:
             raise Malformed
 
     def name(self, name: str) -> None:
-        """The function's name, complete."""
+        """Take the function's complete name."""
         if self._name is not None or name not in self.tools:
             raise Malformed
         self._name, self._id = name, self._ids(self._index)
@@ -72,13 +72,13 @@ class CallWriter:
         self.deltas.append(ToolCallDelta(self._index, self._id, name, early))
 
     def arguments(self, piece: str) -> None:
-        """A piece of the arguments."""
+        """Take a piece of the arguments."""
         self._arguments.append(piece)
         if self._name is not None:
             self.deltas.append(ToolCallDelta(self._index, arguments=piece))
 
     def end(self) -> None:
-        """The call is complete; one without arguments has an empty object."""
+        """End the call; one without arguments has an empty object."""
         if self._name is None:
             raise Malformed
         if not self._arguments:

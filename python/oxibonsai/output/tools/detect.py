@@ -67,7 +67,7 @@ _FORMATS: tuple[tuple[tuple[str, ...], Callable[[], ToolFormat | None]], ...] = 
 
 
 def detect_tool_format(template_source: str) -> ToolFormat | None:
-    """The format that a chat template teaches; None where it knows nothing of calls."""
+    """Return the format that a chat template teaches; None where it knows nothing of calls."""
     for texts, make in _FORMATS:
         if all(text in template_source for text in texts):
             return make()

@@ -13,7 +13,7 @@ _OF_STRINGS = ("minLength", "maxLength", "pattern")
 
 
 def free_text(lark: Lark, name: str, schema: Mapping[str, Any], end: str, *, strict: bool) -> str:
-    """A text as long as the schema wants it, and its end.
+    """Return a text as long as the schema wants it, and its end.
 
     Args:
         lark: Takes a rule of that name.
@@ -59,7 +59,7 @@ def _length(schema: Mapping[str, Any], keyword: str, default: str) -> str:
 
 
 def _matching(expression: Any, end: str) -> str:
-    """A text in which the expression is found, and what ends it."""
+    """Return a text in which the expression is found, and what ends it."""
     import llguidance
 
     if not isinstance(expression, str):

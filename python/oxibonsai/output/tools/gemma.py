@@ -16,7 +16,7 @@ from oxibonsai.output.tools.request import MAX_NAME, Tool
 
 @dataclass(frozen=True)
 class GemmaMarks:
-    """What a model of the family writes around its calls and texts."""
+    """The texts that a model of the family writes around its calls and texts."""
 
     name: str
     opening: str

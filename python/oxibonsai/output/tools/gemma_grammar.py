@@ -41,7 +41,7 @@ class GemmaValues:
         self._count = 0
 
     def arguments(self) -> str:
-        """What stands between the braces of the call.
+        """Return the rule for the text between the braces of the call.
 
         Raises:
             RequestError: The schema asks for what this form of a call can't be held to.

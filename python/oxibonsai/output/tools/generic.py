@@ -46,7 +46,7 @@ class GenericFormat(ToolFormat):
 
     @staticmethod
     def instructions(tools: Sequence[Mapping[str, Any]]) -> str:
-        """What tells the model of its tools.
+        """Return the text that tells the model of its tools.
 
         Args:
             tools: In the form of OpenAI's chat API.

@@ -25,7 +25,7 @@ from oxibonsai.output.tools.request import MAX_NAME, Tool
 
 @dataclass(frozen=True)
 class JsonMarks:
-    """What a family of models writes around its calls.
+    """The texts that a family of models writes around its calls.
 
     Attributes:
         name: Of the format.

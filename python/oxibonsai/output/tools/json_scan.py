@@ -39,7 +39,7 @@ class JsonObjectScanner:
         self._member = False  # a value of the outermost object has begun and not ended
 
     def push(self, char: str) -> None:
-        """Takes the next character.
+        """Take the next character.
 
         Raises:
             Malformed: It may not come here, or is nested too deep.

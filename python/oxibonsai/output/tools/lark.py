@@ -43,7 +43,7 @@ class Lark:
         self._rules: list[str] = []
 
     def rule(self, head: str, body: str) -> None:
-        """Adds a rule or, with a name in capitals, a terminal."""
+        """Add a rule or, with a name in capitals, a terminal."""
         self._rules.append(f"{head}: {body}\n")
 
     def has(self, head: str) -> bool:
@@ -55,7 +55,7 @@ class Lark:
         return text in self._special_tokens
 
     def mark(self, text: str) -> str:
-        """A fixed text of the format: its tokens, and the letters between them."""
+        """Return a fixed text of the format: its tokens, and the letters between them."""
         parts = self._cut(text)
         return " ".join(f"<[{self._special_tokens[p]}]>" if s else literal(p) for p, s in parts)
 
@@ -64,7 +64,7 @@ class Lark:
         return any(special for _, special in self._cut(text))
 
     def from_special(self, text: str) -> str:
-        """A text from its first special token on."""
+        """Return a text from its first special token on."""
         before = self._cut(text)[0]
         return text if before[1] else text[len(before[0]) :]
 
@@ -94,11 +94,11 @@ class Lark:
 
     @staticmethod
     def one_of(name: str, tools: Sequence[Tool]) -> str:
-        """An alternative of the rules of all tools."""
+        """Return an alternative of the rules of all tools."""
         return " | ".join(f"{name}_{i}" for i in range(len(tools)))
 
     def text(self) -> str:
-        """The grammar so far."""
+        """Return the grammar so far."""
         return "".join(self._rules)
 
 
@@ -113,12 +113,12 @@ def pattern(text: str) -> str:
 
 
 def arguments_of(tool: Tool) -> str:
-    """A JSON text that the schema of a tool's arguments accepts."""
+    """Return a JSON text that the schema of a tool's arguments accepts."""
     return json_value(tool.parameters, strict=tool.strict)
 
 
 def json_value(schema: Mapping[str, Any], *, strict: bool) -> str:
-    """A JSON text that a schema accepts.
+    """Return a JSON text that a schema accepts.
 
     Args:
         schema: Of it.

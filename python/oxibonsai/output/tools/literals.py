@@ -23,7 +23,7 @@ Reading = Generator[None, str, str]
 
 
 def python_value(text: str) -> str | None:
-    """The JSON text of a value in Python's notation; None where the text is none."""
+    """Return the JSON text of a value in Python's notation; None where the text is none."""
     pieces: list[str] = []
     values = Literals(pieces.append, quotes=("'", '"'), escapes=True, bare_keys=False)
     try:
@@ -66,7 +66,7 @@ class Literals:
         self._depth = 0
 
     def value(self, first: str) -> Reading:
-        """A value, of which the first character has come."""
+        """Return a value, of which the first character has come."""
         if first in "[{":
             self._depth += 1
             if self._depth > MAX_DEPTH:
@@ -126,7 +126,7 @@ class Literals:
         self._write("]")
 
     def _key(self, first: str, assign: str) -> Generator[None, str, tuple[str, str]]:
-        """A key and the character behind it."""
+        """Yield a key and the character behind it."""
         if any(quote[0] == first for quote in self._quotes):
             pieces: list[str] = []
             write, self._write = self._write, pieces.append
@@ -158,7 +158,7 @@ class Literals:
 
     @staticmethod
     def _escape() -> Reading:
-        """What an escape stands for; an unknown one stands for itself."""
+        """Return the character of an escape; an unknown one stands for itself."""
         char = yield
         digits = ""
         while len(digits) < _CODES.get(char, 0):

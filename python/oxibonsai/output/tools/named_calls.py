@@ -24,7 +24,7 @@ _COUNTED = re.compile(r":[0-9]+\s*$")
 
 @dataclass(frozen=True)
 class NamedMarks:
-    """What a family of models writes around its calls.
+    """The texts that a family of models writes around its calls.
 
     Attributes:
         name: Of the format.

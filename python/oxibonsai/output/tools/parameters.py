@@ -43,7 +43,7 @@ def parameters_of(tool: Tool, *, forbidden: str) -> list[tuple[str, Any, bool]]:
 
 
 def own_schema(tool: Tool, schema: Any) -> dict[str, Any]:
-    """The schema of a parameter, with what it may refer to."""
+    """Return the schema of a parameter, with what it may refer to."""
     own = schema if isinstance(schema, Mapping) else {} if schema is True else {"not": {}}
     shared = {k: tool.parameters[k] for k in ("$defs", "definitions") if k in tool.parameters}
     return {**own, **shared}

@@ -28,7 +28,7 @@ def parameter_types(parameters: Mapping[str, Any], name: str) -> frozenset[str] 
 
 
 def listed_properties(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters and their schemas, those that only alternatives list behind the others.
+    """Return the parameters and their schemas, those that only alternatives list behind the others.
 
     One that two alternatives list differently may be anything.
     """
@@ -49,7 +49,7 @@ def listed_properties(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def resolve(schema: Any, root: Mapping[str, Any]) -> Any:
-    """The schema behind a chain of local references; None where there is nothing."""
+    """Return the schema behind a chain of local references; None where there is nothing."""
     for _ in range(_MAX_STEPS):
         if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
             return schema

@@ -64,7 +64,7 @@ class TaggedFormat(ToolFormat):
             first = yield
 
     def _read_function(self, writer: CallWriter, first: str) -> CallReader:
-        """A call from the first letter of its name to its end."""
+        """Return a call from the first letter of its name to its end."""
         tags = self._tags
         # Without an end of its own, a function's name ends at the first tag or line.
         ends = tags.named[0] if tags.function_end else "\n<"
@@ -135,7 +135,7 @@ class _Parameters:
                 self._writer.arguments(_as_json(value, types))
 
     def _read_value(self) -> Generator[None, str, str]:
-        """A value that is no plain string; an end tag in a JSON string is text."""
+        """Yield a value that is no plain string; an end tag in a JSON string is text."""
         end = StopScanner([self._tags.value_end])
         scanner: JsonObjectScanner | None = value_scanner()
         pieces: list[str] = []
@@ -156,7 +156,7 @@ class _Parameters:
                 end.reset()
 
     def _stream_string(self) -> CallReader:
-        """A value as a JSON string, piece by piece."""
+        """Return a value as a JSON string, piece by piece."""
         self._writer.arguments('"')
         ends = [self._tags.value_end]
         end = StopScanner([f"\n{ends[0]}", *ends] if self._tags.lines else ends)
@@ -172,7 +172,7 @@ class _Parameters:
 
 
 def _stated_types(types: frozenset[str] | None) -> Generator[None, str, frozenset[str] | None]:
-    """``"true">`` or ``"false">``: whether the value is a string."""
+    """Read ``"true">`` or ``"false">``: whether the value is a string."""
     yield from expect('"')
     stated, _ = yield from read_until('"', len("false"))
     yield from expect(">")
@@ -184,7 +184,7 @@ def _stated_types(types: frozenset[str] | None) -> Generator[None, str, frozense
 
 
 def _as_json(value: str, types: frozenset[str] | None) -> str:
-    """The JSON text that a value means, given the types it may have (None: any)."""
+    """Return the JSON text that a value means, given the types it may have (None: any)."""
     plain = value.strip()
     if not is_json(plain):
         # Templates of these families print values as Python does.

@@ -17,7 +17,7 @@ _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comme
 
 
 def function_body(lark: Lark, tags: CallTags, rule: str, tool: Tool) -> str:
-    """The function's name, the parameters in the order of the schema, the function's end.
+    """Return the function's name, the parameters in the order of the schema, the function's end.
 
     Args:
         lark: Takes the rules of the values.
@@ -69,7 +69,7 @@ class _Value:
         self.type = f'"{str(self._is_text).lower()}">' if tags.typed else ""
 
     def rule(self, name: str) -> str:
-        """What matches it; adds a rule of that name where it needs one."""
+        """Return the rule that matches the value; add a rule of that name where one is needed."""
         schema = self._schema
         if self._is_text:
             texts = schema.get("enum", [schema["const"]] if "const" in schema else None)

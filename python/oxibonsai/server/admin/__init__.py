@@ -1,1 +1,1 @@
-"""What operators need: probes, metrics, logs and the OpenAPI document."""
+"""Routes for operators: probes, metrics, logs and the OpenAPI document."""

@@ -20,7 +20,7 @@ class Feature(Enum):
 
 
 def features_of(settings: Settings, models: ModelRegistry) -> set[Feature]:
-    """The enabled features, once the models of the start are loaded."""
+    """Return the enabled features, once the models of the start are loaded."""
     there = {
         Feature.GENERATION: models.generates,
         Feature.RANKING: models.ranks,

@@ -43,7 +43,7 @@ def health_blueprint(lifecycle: Lifecycle, store: Store) -> Blueprint:
 
 
 def unready(lifecycle: Lifecycle) -> ApiError:
-    """The error of a server that is not ready."""
+    """Return the error of a server that is not ready."""
     if lifecycle.failed:
         message = "The engine has failed: the server is restarting it."
         return ApiError(503, message, code="failed", retry_after=5)

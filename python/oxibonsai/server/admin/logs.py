@@ -42,12 +42,12 @@ class JsonFormatter(json.JsonFormatter):
         )
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """The time in UTC with milliseconds."""
+        """Return the time in UTC with milliseconds."""
         when = datetime.fromtimestamp(record.created, timezone.utc)
         return when.isoformat(timespec="milliseconds")
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
-        """Truncates long values and adds the request id."""
+        """Truncate long values and add the request id."""
         request_id = JsonFormatter.request_id()
         if request_id is not None:
             log_data.setdefault("request_id", request_id)

@@ -49,7 +49,7 @@ class Metrics:
 def register_metrics(
     app: Flask, metrics: Metrics, more: Callable[[], str], *, served: bool
 ) -> None:
-    """Counts every request; serves ``/metrics`` if enabled, else an error that says how to enable it.
+    """Count every request; serves ``/metrics`` if enabled, else an error that says how to enable it.
 
     Args:
         app: The application.

@@ -56,7 +56,7 @@ class Operation:
 def openapi_blueprint(
     operations: Mapping[str, Operation], features: Callable[[], Set[Feature]]
 ) -> Blueprint:
-    """The route of the document; it needs an API key like any other.
+    """Return the route of the document; it needs an API key like any other.
 
     Args:
         operations: By endpoint, as ``blueprint.view``.
@@ -78,7 +78,7 @@ def openapi_blueprint(
 
 
 def openapi_document(app: Flask, operations: Mapping[str, Operation]) -> Schema:
-    """The OpenAPI 3.1 document of an application's routes.
+    """Return the OpenAPI 3.1 document of an application's routes.
 
     Args:
         app: The application; endpoints without an operation are left out.
@@ -120,7 +120,7 @@ def openapi_document(app: Flask, operations: Mapping[str, Operation]) -> Schema:
 
 
 def object_with(*required: str, **values: Schema) -> Schema:
-    """The schema of an object with the given required members; ``values`` has schemas of members."""
+    """Return the schema of an object with these required members; ``values`` has schemas of members."""
     properties = {name: values.get(name, {}) for name in (*required, *values)}
     return {"type": "object", "required": list(required), "properties": properties}
 
@@ -137,7 +137,7 @@ def _model_schemas(operations: Iterable[Operation]) -> tuple[dict[type[BaseModel
 
 
 def _path(rule: str) -> tuple[str, list[Schema]]:
-    """A rule of the URL map as OpenAPI writes it, with the parameters in it."""
+    """Return a rule of the URL map as OpenAPI writes it, with the parameters in it."""
     pattern = r"<(?:\w+:)?(\w+)>"
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}

@@ -16,7 +16,7 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def register_logs(app: Flask, *, prompts: bool) -> None:
-    """Logs each request, and sets ``X-Request-Id`` on each response.
+    """Log each request, and set ``X-Request-Id`` on each response.
 
     Args:
         app: The application.

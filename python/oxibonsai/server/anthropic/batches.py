@@ -32,7 +32,7 @@ _MOST_LISTED = 1000
 
 
 def message_batches_blueprint(store: Store, runner: BatchRunner) -> Blueprint:
-    """The routes."""
+    """Return the routes."""
     bp = Blueprint("message_batches", __name__)
 
     def find(batch_id: str) -> Object:

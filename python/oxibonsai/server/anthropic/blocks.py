@@ -30,7 +30,7 @@ class BlockWriter:
         self._open = False
 
     def feed(self, delta: Delta) -> list[Event]:
-        """Adds a delta; returns the resulting events."""
+        """Add a delta; return the resulting events."""
         if delta.tool_call is not None:
             return self._feed_call(delta.tool_call)
         if delta.content:
@@ -45,7 +45,7 @@ class BlockWriter:
         return [*events, self._delta("thinking_delta", "thinking", delta.reasoning_content)]
 
     def finish(self) -> list[Event]:
-        """Ends the content; returns the resulting events."""
+        """End the content; return the resulting events."""
         return self._leave()
 
     def _feed_call(self, piece: ToolCallDelta) -> list[Event]:
@@ -99,7 +99,7 @@ class BlockWriter:
 
 
 def _object(text: str) -> Object:
-    """The arguments of a call; empty if they are incomplete."""
+    """Return the arguments of a call; empty if they are incomplete."""
     try:
         value = json.loads(text or "{}")
     except ValueError:

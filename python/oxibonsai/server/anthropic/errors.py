@@ -23,19 +23,19 @@ _TYPES = {
 
 
 def anthropic_error(error: Exception) -> Response:
-    """The HTTP response for an error: the usual status and headers with Anthropic's body."""
+    """Return the HTTP response for an error: the usual status and headers with Anthropic's body."""
     response = error_response(error)
     response.set_data(json.dumps(anthropic_error_body(error, g.get("request_id"))))
     return response
 
 
 def error_event(error: Exception) -> str:
-    """The error event that ends a failed stream."""
+    """Return the error event that ends a failed stream."""
     return frame(anthropic_error_body(error, g.get("request_id")), "error")
 
 
 def anthropic_error_body(error: Exception, request_id: str | None) -> dict[str, Any]:
-    """The body of an error response."""
+    """Return the body of an error response."""
     told = as_api_error(error)
     kind = "api_error" if told.status >= 500 else "invalid_request_error"
     return {

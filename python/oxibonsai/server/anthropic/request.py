@@ -33,7 +33,7 @@ from oxibonsai.tokenizer import Tokenizer
 
 
 def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRequest:
-    """The conversation.
+    """Return the conversation.
 
     Args:
         request: What is asked.
@@ -62,7 +62,7 @@ def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRe
 
 
 def sampling(request: MessageRequest, settings: Settings, tokenizer: Tokenizer) -> SamplingParams:
-    """The sampling parameters."""
+    """Return the sampling parameters."""
     given = {
         "temperature": request.temperature,
         "top_k": request.top_k,

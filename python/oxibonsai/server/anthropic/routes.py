@@ -23,7 +23,7 @@ _PING = frame({"type": "ping"}, "ping")
 
 
 def messages_blueprint(app: Server) -> Blueprint:
-    """The routes."""
+    """Return the routes."""
     bp = Blueprint("messages", __name__)
 
     @bp.post("/v1/messages")
@@ -92,7 +92,7 @@ def _frames(model: str, generation: Generation, writer: BlockWriter) -> Iterator
 
 
 def _stop(generation: Generation) -> Object:
-    """The stop reason: ``tool_use``, ``max_tokens``, ``stop_sequence`` with its text, ``end_turn``."""
+    """Return the stop reason: ``tool_use``, ``max_tokens``, ``stop_sequence`` or ``end_turn``."""
     choice = generation.choices[0]
     matched = choice.sequence.matched_stop
     reason = _STOP_REASONS.get(choice.finish_reason or "", "end_turn")

@@ -150,7 +150,7 @@ class CountRequest(Fields):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, body: Any) -> Any:
-        """Normalizes plain texts to blocks; null is the same as a missing field."""
+        """Normalize plain texts to blocks; null is the same as a missing field."""
         body = {k: v for k, v in body.items() if v is not None}
         if body.get("mcp_servers"):
             raise ValueError("mcp_servers is not supported: send the servers' tools as tools")
@@ -206,7 +206,7 @@ def _blocks(content: Any) -> Any:
 
 
 def _with_blocks(message: Any) -> Any:
-    """The same, of a message and of the results within it."""
+    """Validate the blocks of a message and of the results within it."""
     if not isinstance(message, dict):
         return message
     content = _blocks(message.get("content"))

@@ -22,7 +22,7 @@ def write_results(
     requests: Callable[[], Iterable[Object]],
     unanswered: Object | None,
 ) -> dict[str, str | None]:
-    """Stores the files, under the ids that the batch has reserved for them.
+    """Store the files, under the ids that the batch has reserved for them.
 
     Args:
         files: The stored files.

@@ -1,4 +1,4 @@
-"""What the store keeps of a batch and of its requests.
+"""Stored records of a batch and of its requests.
 
 A batch has OpenAI's statuses; those of Anthropic's API follow from them. A request is answered once
 its ``result`` is not null: ``{"status", "request_id", "body"}`` of an HTTP response. A request that
@@ -24,7 +24,7 @@ MOST_STARTS = 5
 
 
 def new_batch(batch_id: str, kind: str, status: str, **fields: Any) -> Object:
-    """A batch that was just created.
+    """Return a batch that was just created.
 
     Args:
         batch_id: Its id.
@@ -39,7 +39,7 @@ def new_batch(batch_id: str, kind: str, status: str, **fields: Any) -> Object:
 
 
 def find_batch(batches: Collection, owner: str, batch_id: str, kind: str) -> Object:
-    """A batch of one API.
+    """Return a batch of one API.
 
     Raises:
         NoSuchObjectError: There is none; one of the other API is none.
@@ -51,13 +51,13 @@ def find_batch(batches: Collection, owner: str, batch_id: str, kind: str) -> Obj
 
 
 def with_status(batch: Object, status: str, **fields: Any) -> Object:
-    """The batch with a new status; the time of the change is kept under its name."""
+    """Return the batch with a new status; the time of the change is kept under its name."""
     times = {**batch["times"], status: int(time.time())}
     return {**batch, "status": status, "times": times, **fields}
 
 
 def new_request(custom_id: str, body: Mapping[str, Any], path: str) -> Object:
-    """A request of a batch; its result is still to come.
+    """Return a request of a batch; its result is still to come.
 
     Its body is kept as text, since many small values take tens of times their size in memory.
     """

@@ -18,7 +18,7 @@ from oxibonsai.server.stores import Object
 def answer_request(
     app: Server, owner: str, path: str, body: str, withdrawn: Callable[[], bool]
 ) -> tuple[Object, bool]:
-    """The result of a request, and whether it may succeed later since the server is only busy.
+    """Return the result of a request, and whether it may succeed later since the server is only busy.
 
     Args:
         app: The application.
@@ -34,7 +34,7 @@ def answer_request(
 
 
 def refuse_request(app: Server, owner: str, path: str, error: ApiError) -> Object:
-    """The result of a request that is not answered, in the format of its API."""
+    """Return the result of a request that is not answered, in the format of its API."""
     with app.request_context(_environ(owner, path, "{}")):
         return _result(app.make_response(app.handle_user_exception(error)))
 

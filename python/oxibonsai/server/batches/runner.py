@@ -84,7 +84,7 @@ class OpenBatch:
         self._reading = threading.Lock()
 
     def take(self) -> Object | None:
-        """The next request."""
+        """Return the next request."""
         with self._reading:
             request = None if self.pending is None else next(self.pending, None)
             self.exhausted = self.exhausted or request is None
@@ -141,7 +141,7 @@ class BatchRunner:
                 self.start(owner, record)
 
     def check_room(self, owner: str) -> None:
-        """Raises ApiError 429 if the owner can't have another batch."""
+        """Raise ApiError 429 if the owner can't have another batch."""
         with self._changed:
             count = sum(batch.owner == owner for batch in self._open.values())
         if count >= self._most_of_owner:
@@ -152,7 +152,7 @@ class BatchRunner:
             )
 
     def create(self, owner: str, record: Object) -> Object:
-        """Stores a new batch as this server's work; returns what was stored."""
+        """Store a new batch as this server's work; return what was stored."""
         return self._batches.create(owner, record | self._elsewhere.mark)
 
     def start(self, owner: str, record: Object) -> None:
@@ -171,7 +171,7 @@ class BatchRunner:
             return Counter(record["counts"] if batch is None else batch.counts)
 
     def cancel(self, owner: str, batch_id: str) -> Object:
-        """Cancels a batch; does nothing if it ends already.
+        """Cancel a batch; does nothing if it ends already.
 
         Raises:
             ApiError: 400 if it has ended.
@@ -191,7 +191,7 @@ class BatchRunner:
         return record
 
     def withdraw(self, key: Key) -> None:
-        """Stops work on a batch that is cancelled, if this server does any."""
+        """Stop work on a batch that is cancelled, if this server does any."""
         with self._changed:
             batch = self._open.get(key)
             if batch is not None:
@@ -224,7 +224,7 @@ class BatchRunner:
                     self._changed.notify_all()
 
     def _next_job(self) -> tuple[OpenBatch, Callable[[OpenBatch], None]] | None:
-        """The next thing to do; None if this thread is not needed any more."""
+        """Return the next thing to do; None if this thread is not needed any more."""
         with self._changed:
             while self._open and self._lifecycle.phase <= Phase.READY:
                 if self._lifecycle.phase == Phase.READY:
@@ -239,7 +239,7 @@ class BatchRunner:
             return None
 
     def _in_turn(self) -> list[OpenBatch]:
-        """The batches, first those of owners with the fewest threads, then with the oldest turn."""
+        """Return the batches, first those of owners with the fewest threads, then with the oldest turn."""
         active: Counter[str] = Counter()
         latest: Counter[str] = Counter()
         for batch in self._open.values():
@@ -248,7 +248,7 @@ class BatchRunner:
         return sorted(self._open.values(), key=lambda b: (active[b.owner], latest[b.owner]))
 
     def _step_of(self, batch: OpenBatch) -> Callable[[OpenBatch], None] | None:
-        """What a free thread can do for a batch."""
+        """Return the step that a free thread can do for a batch."""
         if batch.alone:
             return None
         if time.time() >= batch.expires:
@@ -261,7 +261,7 @@ class BatchRunner:
         return self._prepare if batch.pending is None else self._finish
 
     def _prepare(self, batch: OpenBatch) -> None:
-        """Reads the input file of a new batch, and looks up which requests have no result."""
+        """Read the input file of a new batch, and looks up which requests have no result."""
         record = self._batches.get(batch.owner, batch.id)
         if self._elsewhere.has(record):
             raise TakenOverError
@@ -354,12 +354,12 @@ class BatchRunner:
         self._share_counts(batch)
 
     def _share_counts(self, batch: OpenBatch) -> None:
-        """Stores the counts if other servers may be asked for them."""
+        """Store the counts if other servers may be asked for them."""
         if self._elsewhere.mark:
             self._change(batch, lambda record: {**record, "counts": dict(batch.counts)})
 
     def _answered(self, batch: OpenBatch, request: Object) -> Object | None:
-        """The result of a request; None if it is not wanted now."""
+        """Return the result of a request; None if it is not wanted now."""
 
         def withdrawn() -> bool:
             if time.time() >= batch.expires:
@@ -388,7 +388,7 @@ class BatchRunner:
         return None
 
     def _finish(self, batch: OpenBatch) -> None:
-        """Ends a batch: writes its files, if its API has any."""
+        """End a batch: writes its files, if its API has any."""
 
         def finalize(record: Object) -> Object:
             if record["status"] == "finalizing":  # begun by an earlier process
@@ -428,7 +428,7 @@ class BatchRunner:
             self._change(batch, lambda r: with_status(r, "failed", errors=errors, counts=counts))
 
     def _change(self, batch: OpenBatch, edit: Callable[[Object], Object]) -> Object:
-        """Changes what is stored of a batch, unless another server has taken it over."""
+        """Change what is stored of a batch, unless another server has taken it over."""
 
         def checked(record: Object) -> Object:
             if self._elsewhere.has(record):

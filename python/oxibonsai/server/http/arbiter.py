@@ -64,7 +64,7 @@ class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         super().__init__(app)
 
     def signal(self, sig: int, frame: Any) -> None:
-        """Records how the shutdown was requested."""
+        """Record how the shutdown was requested."""
         if sig in (signal.SIGINT, signal.SIGQUIT):
             self.interrupted = self.interrupted or not self.ending
             self.forced = self.forced or self.ending
@@ -75,7 +75,7 @@ class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         super().signal(sig, frame)
 
     def handle_hup(self) -> None:
-        """The worker reads its API keys again; nothing restarts."""
+        """Let the worker read its API keys again; nothing restarts."""
         self.kill_workers(signal.SIGHUP)
 
     def handle_ttin(self) -> None:
@@ -87,11 +87,11 @@ class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self.log.warning("The number of workers is fixed.")
 
     def handle_usr2(self) -> None:
-        """A second arbiter would load the model twice."""
+        """Ignore the signal: a second arbiter would load the model twice."""
         self.log.warning("SIGUSR2 is not supported: start the new server on another port.")
 
     def give_up(self, reason: str) -> NoReturn:
-        """Stops the server instead of restarting the worker; called in a gunicorn hook."""
+        """Stop the server instead of restarting the worker; called in a gunicorn hook."""
         raise HaltServer(reason, 1)
 
 
@@ -110,10 +110,10 @@ class GunicornLogger:
         """Nothing to set up: see :func:`configure_logs`."""
 
     def access(self, *_: Any) -> None:
-        """The application writes a line for each request."""
+        """Log nothing: the application writes a line for each request."""
 
     def reopen_files(self) -> None:
-        """The file rotates by itself."""
+        """Do nothing: the file rotates by itself."""
 
     def close_on_exec(self) -> None:
         """Python opens files so."""

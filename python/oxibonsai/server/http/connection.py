@@ -46,7 +46,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         self.wait_for_request(0.0)
 
     def wait_for_request(self, seconds: float, received: bytes = b"") -> None:
-        """Resets the buffer: the next request must arrive within ``seconds``."""
+        """Reset the buffer: the next request must arrive within ``seconds``."""
         self.received = bytearray(received)
         self._needed: int | None = None
         self.is_probe = False
@@ -91,7 +91,7 @@ def body_seconds(read_timeout: float, size: int | None) -> float:
 
 
 def plain_error(status: int, reason: str, message: str) -> bytes:
-    """A complete HTTP error response for requests that never reach the application."""
+    """Return a complete HTTP error response for requests that never reach the application."""
     error = {"message": message, "type": error_type(status), "param": None, "code": None}
     body = json.dumps({"error": error}).encode()
     head = (

@@ -46,7 +46,7 @@ def client_is_gone(environ: Mapping[str, Any]) -> bool:
 
 
 def watched(items: Iterable[_T], environ: Mapping[str, Any]) -> Iterator[_T]:
-    """Yields the items, and checks the client's connection between them.
+    """Yield the items, and check the client's connection between them.
 
     Raises:
         ClientGoneError: The client disconnected.

@@ -24,7 +24,7 @@ class SocketReaper:
         self._cut: set[socket.socket] = set()
 
     def start(self) -> None:
-        """Starts the thread; call it after the fork."""
+        """Start the thread; call it after the fork."""
         threading.Thread(target=self._run, name="socket-reaper", daemon=True).start()
 
     @contextlib.contextmanager

@@ -105,7 +105,7 @@ class OutputEvent(threading.Event):
 
 
 def writable_socket(environ: Mapping[str, Any]) -> socket.socket | None:
-    """The client's socket if another thread may write to it, else None."""
+    """Return the client's socket if another thread may write to it, else None."""
     sock = environ.get("gunicorn.socket")
     # HTTP/1.0 has no chunked encoding; a TLS socket can't be written without blocking like this.
     if type(sock) is not socket.socket or environ.get("SERVER_PROTOCOL") != "HTTP/1.1":
@@ -124,7 +124,7 @@ class _Stream:
     returned: threading.Event = field(default_factory=threading.Event)
 
     def advance(self, *, anyway: bool = False) -> bool:
-        """Writes new output; returns whether the engine's thread keeps the stream.
+        """Write new output; return whether the engine's thread keeps the stream.
 
         Args:
             anyway: Check for output even if the event is not set.
@@ -173,7 +173,7 @@ class StreamWriter:
         self._lock = threading.Lock()  # of the list, and of the streams that are on it
 
     def write(self) -> None:
-        """Writes the output of the step."""
+        """Write the output of the step."""
         if not self._streams:
             return
         with self._lock:

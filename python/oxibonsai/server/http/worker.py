@@ -68,7 +68,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
     """One process of threads; ``self.app`` is a :class:`launcher.ServerApplication`."""
 
     def init_process(self) -> None:
-        """Runs in the worker's process, after the fork."""
+        """Run in the worker's process, after the fork."""
         self._settings: Settings = self.app.settings
         self._lifecycle: Lifecycle = self.app.lifecycle
         # Ordered by the start of their waiting; the first is closed when there are too many.
@@ -107,7 +107,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
     # The event loop
 
     def run(self) -> None:
-        """Serves until SIGTERM or a failure, then until nothing runs or the drain timeout expires."""
+        """Serve until SIGTERM or a failure, then until nothing runs or the drain timeout expires."""
         self.poller.register(
             self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks
         )
@@ -132,7 +132,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
                 conn.sock.shutdown(socket.SHUT_RDWR)
 
     def _stop_listening(self) -> None:
-        """Closes the listeners; connections that were just accepted still get a response."""
+        """Close the listeners; connections that were just accepted still get a response."""
         self.set_accept_enabled(False)
         for listener in self.sockets:
             self.accept(listener)
@@ -152,7 +152,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             self._time_out(conn)
 
     def accept(self, listener: socket.socket) -> None:
-        """Accepts new connections; they block no thread until a request has arrived."""
+        """Accept new connections; they block no thread until a request has arrived."""
         for _ in range(_ACCEPT_BURST):
             try:
                 sock, address = listener.accept()
@@ -238,7 +238,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         )
 
     def _dispatch(self) -> None:
-        """Starts requests that wait for a thread, first those of keys with the fewest at work."""
+        """Start requests that wait for a thread, first those of keys with the fewest at work."""
         while self._queued:
             sharer = min(self._queued, key=lambda one: self._busy[one])
             free = self.cfg.threads - self._busy.total()
@@ -251,7 +251,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             self._submit(self.tpool, conn)
 
     def finish_request(self, conn: Connection, fs: Any) -> None:
-        """Runs in the event loop: waits for the next request, or closes the connection."""
+        """Wait in the event loop for the next request, or close the connection."""
         self._running.discard(conn)
         if not conn.is_probe:
             self._busy -= Counter([conn.sharer])
@@ -294,7 +294,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         return self._settings.max_upload_bytes
 
     def handle(self, conn: Connection) -> bool:
-        """Handles one request; returns True to keep the connection."""
+        """Handle one request; return True to keep the connection."""
         try:
             request = self._read_request(conn)
             if request is None:
@@ -316,7 +316,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         return False
 
     def _read_request(self, conn: Connection) -> Any:
-        """A request with its complete body; None if an error response was sent instead."""
+        """Return a request with its complete body; None if an error response was sent instead."""
         conn.init()
         conn.sock.settimeout(self._settings.write_timeout)
         conn.parser.unreader.unread(bytes(conn.received))
@@ -335,7 +335,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         return None
 
     def _read_body(self, request: Any, conn: Connection) -> IO[bytes]:
-        """The complete body, in memory or on disk; of a too large one, just over the limit."""
+        """Return the complete body, in memory or on disk; of a too large one, just over the limit."""
         size = _declared(request)
         body = tempfile.SpooledTemporaryFile(MAX_COLLECTED_BYTES)  # noqa: SIM115  # handle() closes it
         if size == 0:
@@ -375,7 +375,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         return read
 
     def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: Exception) -> None:
-        """Sends an error response in the usual format for requests that gunicorn rejects."""
+        """Send an error response in the usual format for requests that gunicorn rejects."""
         if isinstance(exc, ParseException):
             status, reason = _STATUSES.get(type(exc), (400, "Bad Request"))
             message = f"The request is malformed: {exc}"
@@ -392,7 +392,7 @@ class _BusyError(Exception):
 
 
 def _declared(request: Any) -> int | None:
-    """The body's size according to the header; None for a chunked one."""
+    """Return the body's size according to the header; None for a chunked one."""
     fields = {name: value for name, value in request.headers}
     if "TRANSFER-ENCODING" in fields:
         return None
@@ -400,6 +400,6 @@ def _declared(request: Any) -> int | None:
 
 
 def _declare(request: Any, size: int) -> None:
-    """Sets the Content-Length of a chunked body that has been read completely."""
+    """Set the Content-Length of a chunked body that has been read completely."""
     kept = [(n, v) for n, v in request.headers if n != "TRANSFER-ENCODING"]
     request.headers = [*kept, ("CONTENT-LENGTH", str(size))]

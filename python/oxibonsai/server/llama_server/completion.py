@@ -34,7 +34,7 @@ _STOP_TYPES = {"length": "limit", None: "none"}
 
 
 def native_completion_blueprint(app: Server) -> Blueprint:
-    """The route under its three names."""
+    """Return the route under its three names."""
     bp = Blueprint("native_completion", __name__)
 
     @bp.post("/completion")
@@ -112,12 +112,12 @@ class NativeCompletionHandler:
         return self.group[0].output_event
 
     def close(self) -> None:
-        """Cancels generations that still run."""
+        """Cancel generations that still run."""
         for generation in self.group:
             generation.close()
 
     def result(self) -> Any:
-        """The response body; a list if several prompts or samples were requested."""
+        """Return the response body; a list if several prompts or samples were requested."""
         results = []
         for which, generation in enumerate(self.group):
             for choice in generation.choices:
@@ -131,7 +131,7 @@ class NativeCompletionHandler:
         return results if many else results[0]
 
     def frames(self) -> Iterator[str | None]:
-        """A chunk for each delta, then the final result without its text; no ``[DONE]``."""
+        """Yield a chunk for each delta, then the final result without its text; no ``[DONE]``."""
         shown: dict[tuple[int, int], ShownTokens] = {}
         sent: dict[tuple[int, int], int] = {}
         progress = [PromptProgress(a) for a in self.group] if self._body.return_progress else []
@@ -223,7 +223,7 @@ class NativeCompletionHandler:
         return cut and full >= self._engine.ctx_size
 
     def _chosen(self, result: dict[str, Any]) -> dict[str, Any]:
-        """The members that ``response_fields`` selects; a slash separates the parts of a path."""
+        """Return the members that ``response_fields`` selects; a slash separates the parts of a path."""
         fields = self._body.response_fields
         if not fields:
             return result
@@ -240,7 +240,7 @@ class NativeCompletionHandler:
 def generation_settings(
     params: SamplingParams, asked: SamplingParams, engine: Engine, seed: int | None
 ) -> dict[str, Any]:
-    """Sampling parameters under llama-server's names."""
+    """Return sampling parameters under llama-server's names."""
     biases: list[dict[str, Any]] = [
         {"token": token, "bias": bias} for token, bias in asked.logit_bias.items()
     ]

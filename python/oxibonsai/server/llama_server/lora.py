@@ -14,7 +14,7 @@ from oxibonsai.server.validation import as_body
 
 
 def lora_blueprint(app: Server) -> Blueprint:
-    """The two routes."""
+    """Return the two routes."""
     bp = Blueprint("lora", __name__)
 
     @bp.get("/lora-adapters")

@@ -17,7 +17,7 @@ from oxibonsai.server.server import Server
 
 
 def props_blueprint(app: Server) -> Blueprint:
-    """The two routes."""
+    """Return the two routes."""
     bp = Blueprint("props", __name__)
 
     @bp.get("/props")
@@ -58,14 +58,14 @@ def props_blueprint(app: Server) -> Blueprint:
 
 
 def _speculation(settings: ModelSettings) -> str:
-    """What drafts tokens, under llama-server's names."""
+    """Return the name of the speculator, under llama-server's names."""
     if settings.draft_model is not None:
         return "draft-simple"
     return {"off": "none", "ngram": "ngram-simple", "mtp": "draft-mtp"}[settings.speculate]
 
 
 def _not_loaded(app: Server) -> dict[str, Any] | None:
-    """What is known without a model: of the server, or of one that sleeps; this does not wake it."""
+    """Return the properties of a server without a loaded model, or of a sleeping one."""
     models = app.models
     name = request.args.get("model")
     if models.several and name is None:

@@ -17,7 +17,7 @@ MOST_DOCUMENTS = 2048  # per request
 
 
 def rerank_blueprint(app: Server) -> Blueprint:
-    """The route under its four paths."""
+    """Return the route under its four paths."""
     bp = Blueprint("rerank", __name__)
 
     @bp.post("/v1/rerank")
@@ -57,7 +57,7 @@ def rerank_blueprint(app: Server) -> Blueprint:
 
 
 def _documents(body: RerankBody) -> list[str]:
-    """The texts to rank, in their order."""
+    """Return the texts to rank, in their order."""
     if (body.documents is None) == (body.texts is None):
         raise RequestError(
             "documents is missing: send a list of texts in it, or in texts alone", param="documents"
@@ -74,7 +74,7 @@ def _documents(body: RerankBody) -> list[str]:
 
 
 def _text(body: RerankBody, document: str) -> dict[str, Any]:
-    """A document's text, where the answer is to hold it."""
+    """Return a document's text, where the answer is to hold it."""
     if body.texts is not None:
         return {"text": document} if body.return_text else {}
     return {"document": {"text": document}} if body.return_documents else {}

@@ -23,7 +23,7 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 
 def router_blueprint(app: Server) -> Blueprint:
-    """The routes; all but the events return at once, ``/models`` has the state."""
+    """Return the routes; all but the events return at once, ``/models`` has the state."""
     bp = Blueprint("router", __name__)
 
     @bp.post("/models/load")

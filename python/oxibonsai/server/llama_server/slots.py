@@ -26,7 +26,7 @@ from oxibonsai.server.validation import as_body, read_body
 
 
 def slots_blueprint(app: Server) -> Blueprint:
-    """The two routes."""
+    """Return the two routes."""
     bp = Blueprint("slots", __name__)
 
     @bp.get("/slots")
@@ -54,7 +54,7 @@ def slots_blueprint(app: Server) -> Blueprint:
 
 
 def _described(slot: Slot, app: Server) -> dict[str, Any]:
-    """A slot in llama-server's format; for other keys' requests only whether it is busy."""
+    """Return a slot in llama-server's format; for other keys' requests only whether it is busy."""
     whole: dict[str, Any] = {
         "id": slot.id,
         "n_ctx": slot.engine.ctx_size,
@@ -138,14 +138,14 @@ def _erase(slot: Slot) -> int:
 
 
 def _own(slot: Slot) -> Any:
-    """The latest sequence of a slot, if it is the caller's own."""
+    """Return the latest sequence of a slot, if it is the caller's own."""
     if slot.sequence is None or slot.owner != owner():
         raise ApiError(404, f"Slot {slot.id} has no request of yours.")
     return slot.sequence
 
 
 def _folder(settings: Settings) -> Path:
-    """The folder of the current API key; without keys the configured folder itself."""
+    """Return the folder of the current API key; without keys the configured folder itself."""
     assert settings.slot_save_path is not None
     return settings.slot_save_path / ("" if owner() == ANONYMOUS else owner())
 

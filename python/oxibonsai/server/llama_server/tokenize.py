@@ -23,7 +23,7 @@ _TOKENS_AT_ONCE = 4096
 
 
 def token_blueprint(app: Server) -> Blueprint:
-    """The four routes."""
+    """Return the four routes."""
     bp = Blueprint("tokens", __name__)
 
     def tokenizer() -> Tokenizer:
@@ -68,7 +68,7 @@ def token_blueprint(app: Server) -> Blueprint:
 
 
 def _info(generations: Generations) -> dict[str, Any]:
-    """What vLLM's route of this name tells, under the names of ``tokenizer_config.json``."""
+    """Return the answer of vLLM's route, under the names of ``tokenizer_config.json``."""
     engine = generations.loaded.engines[0]
     vocabulary = engine.tokenizer.vocabulary
     template = generations.chat_template
@@ -95,7 +95,7 @@ def _info(generations: Generations) -> dict[str, Any]:
 
 
 def _packed(ids: list[int]) -> array[int]:
-    """The ids as an array of 4 bytes each."""
+    """Return the ids as an array of 4 bytes each."""
     packed = array("i")
     for start in range(0, len(ids), _TOKENS_AT_ONCE):
         packed.extend(ids[start : start + _TOKENS_AT_ONCE])
@@ -103,7 +103,7 @@ def _packed(ids: list[int]) -> array[int]:
 
 
 def _written(ids: array[int], words: Tokenizer | None, more: dict[str, int]) -> Iterator[str]:
-    """The response in pieces: as one text, it would take many times the memory of the ids."""
+    """Yield the response in pieces: as one text, it would take many times the memory of the ids."""
     yield '{"tokens":['
     for start in range(0, len(ids), _TOKENS_AT_ONCE):
         some = ids[start : start + _TOKENS_AT_ONCE]
@@ -113,7 +113,7 @@ def _written(ids: array[int], words: Tokenizer | None, more: dict[str, int]) -> 
 
 
 def _text(ids: list[int], words: Tokenizer, most_bytes: int) -> str:
-    """The text of the ids, if it is not larger than the largest request body."""
+    """Return the text of the ids, if it is not larger than the largest request body."""
     watch = InputWatch()
     stream = StreamDecoder(words, skip_special=False)
     parts: list[str] = []
@@ -138,7 +138,7 @@ def _shown(token: int, words: Tokenizer) -> dict[str, Any]:
 
 
 def _piece(data: bytes) -> Any:
-    """The piece as text, or as a list of bytes if it is not valid UTF-8."""
+    """Return the piece as text, or as a list of bytes if it is not valid UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

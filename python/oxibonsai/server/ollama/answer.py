@@ -52,7 +52,7 @@ class OllamaAnswer:
         self._shown: ShownTokens | None = None
 
     def lines(self) -> Iterator[str | None]:
-        """The stream; None when there was no output for a while."""
+        """Yield the stream; None when there was no output for a while."""
         for index, delta in self._generation.stream():
             if index < 0:
                 yield None
@@ -65,7 +65,7 @@ class OllamaAnswer:
                 yield self._line({**self._part("", ""), **self._end()})
 
     def whole(self) -> dict[str, Any]:
-        """The whole response, after the generation has ended."""
+        """Return the whole response, after the generation has ended."""
         choice = self._generation.choices[0]
         reply = choice.reply
         part = self._part(reply.content, reply.reasoning_content, tool_calls(choice))
@@ -100,7 +100,7 @@ class OllamaAnswer:
         return compact({**self._head(), "done": False, **part}) + "\n"
 
     def _end(self) -> dict[str, Any]:
-        """The members of the last object: durations in nanoseconds, and counts."""
+        """Return the members of the last object: durations in nanoseconds, and counts."""
         choice = self._generation.choices[0]
         sequence = choice.sequence
         times = sequence.times
@@ -123,7 +123,7 @@ class OllamaAnswer:
 
 
 def tool_calls(choice: Choice) -> list[dict[str, Any]]:
-    """The tool calls of a reply, with arguments as objects."""
+    """Return the tool calls of a reply, with arguments as objects."""
     return [
         {"id": c.id, "function": {"name": c.name, "arguments": _object(c.arguments)}}
         for c in choice.reply.tool_calls
@@ -131,7 +131,7 @@ def tool_calls(choice: Choice) -> list[dict[str, Any]]:
 
 
 def timestamp(seconds: float | None = None) -> str:
-    """A time as Ollama writes it; None: now."""
+    """Return a time as Ollama writes it; None: now."""
     at = datetime.fromtimestamp(time.time() if seconds is None else seconds, timezone.utc)
     return at.isoformat().replace("+00:00", "Z")
 

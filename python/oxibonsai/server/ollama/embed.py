@@ -18,7 +18,7 @@ from oxibonsai.server.validation import read_body
 
 
 def ollama_embed_blueprint(app: Server) -> Blueprint:
-    """The two routes."""
+    """Return the two routes."""
     bp = Blueprint("ollama_embed", __name__)
 
     def vectors(
@@ -29,7 +29,7 @@ def ollama_embed_blueprint(app: Server) -> Blueprint:
         dimensions: int | None = None,
         normalize: bool = True,
     ) -> tuple[list[list[float]], int]:
-        """The vectors, and the number of tokens."""
+        """Return the vectors, and the number of tokens."""
         generations = use(app, body)
         engine = generations.loaded.engines[0]
         check_context(body.options, engine)

@@ -9,7 +9,7 @@ from oxibonsai.server.sse import compact
 
 
 def ollama_error(error: Exception) -> Response:
-    """The HTTP response for an error: the usual status and headers with Ollama's body."""
+    """Return the HTTP response for an error: the usual status and headers with Ollama's body."""
     response = error_response(error)
     if response.status_code >= 400:
         response.set_data(jsonify(error=str(as_api_error(error))).get_data())
@@ -17,5 +17,5 @@ def ollama_error(error: Exception) -> Response:
 
 
 def error_line(error: Exception) -> str:
-    """The line that ends a failed stream."""
+    """Return the line that ends a failed stream."""
     return compact({"error": str(as_api_error(error))}) + "\n"

@@ -39,7 +39,7 @@ NDJSON = "application/x-ndjson"
 
 
 def ollama_generate_blueprint(app: Server) -> Blueprint:
-    """The two routes."""
+    """Return the two routes."""
     bp = Blueprint("ollama_generate", __name__)
 
     @bp.post("/api/chat")
@@ -71,7 +71,7 @@ def ollama_generate_blueprint(app: Server) -> Blueprint:
 
 
 def use(app: Server, body: OllamaRequest) -> Generations:
-    """The model of a request, kept loaded as long as the request says.
+    """Return the model of a request, kept loaded as long as the request says.
 
     Raises:
         ApiError: It says something new, which needs an admin key where there are any.
@@ -86,7 +86,7 @@ def use(app: Server, body: OllamaRequest) -> Generations:
 
 
 def _loaded(app: Server, body: OllamaGeneration, part: dict[str, Any]) -> Response:
-    """The answer to a request without a text, which loads or unloads the model."""
+    """Return the answer to a request without a text, which loads or unloads the model."""
     reason = "load"
     if keep_alive_seconds(body.keep_alive) == 0:
         reason = "unload"
@@ -100,7 +100,7 @@ def _loaded(app: Server, body: OllamaGeneration, part: dict[str, Any]) -> Respon
 def _continue(
     body: OllamaGenerate, generations: Generations
 ) -> tuple[Generation, list[int] | None]:
-    """Starts the generation of ``/api/generate``; the tokens of its prompt if they are returned."""
+    """Start the generation of ``/api/generate``; the tokens of its prompt if they are returned."""
     engine = generations.engine
     params = sampling(body, generations.settings, engine)
     limit = PromptLimit(engine.ctx_size)

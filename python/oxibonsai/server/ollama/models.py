@@ -35,7 +35,7 @@ _BILLION, _MILLION = 10**9, 10**6
 
 
 def ollama_models_blueprint(app: Server) -> Blueprint:
-    """The five routes."""
+    """Return the five routes."""
     bp = Blueprint("ollama_models", __name__)
 
     @bp.get("/api/version")
@@ -88,7 +88,7 @@ def _name(name: str | None) -> str:
 
 
 def _pull(app: Server, name: str, source: str) -> Iterator[dict[str, Any] | None]:
-    """Downloads a model and adds it to the list; None while there is nothing new.
+    """Download a model and add it to the list; None while there is nothing new.
 
     The download goes on if the client leaves, and is found by the next request.
     """
@@ -115,7 +115,7 @@ def _pull(app: Server, name: str, source: str) -> Iterator[dict[str, Any] | None
 
 
 def _listed(entry: Entry) -> dict[str, Any]:
-    """A model as ``/api/tags`` lists it; what only a loaded or local file tells is left empty."""
+    """Return a model as ``/api/tags`` lists it; what only a loaded or local file tells is left empty."""
     checkpoint = _checkpoint(entry)
     path = None if checkpoint is None else Path(checkpoint.path)
     found = path.stat() if path is not None and path.exists() else None
@@ -240,7 +240,7 @@ def _size(count: int) -> str:
 
 
 def _checkpoint(entry: Entry) -> Checkpoint | None:
-    """The loaded model's, or that of its file if there is one on this machine."""
+    """Return the loaded model's, or that of its file if there is one on this machine."""
     instance = entry.instance
     pool = None if instance is None else instance.pool
     if pool is not None:

@@ -31,7 +31,7 @@ Message = dict[str, Any]
 
 
 def model_name(name: str) -> str:
-    """A model's name without ``:latest``, which clients append to a name without a tag."""
+    """Return a model's name without ``:latest``, which clients append to a name without a tag."""
     return name.removesuffix(":latest")
 
 
@@ -62,19 +62,19 @@ def _seconds(text: str) -> float | None:
 
 
 def chat_request(body: OllamaChat, settings: ModelSettings) -> ChatRequest:
-    """The conversation of ``/api/chat``."""
+    """Return the conversation of ``/api/chat``."""
     return _conversation(_messages(body.messages or []), body, settings, body.tools)
 
 
 def prompt_request(body: OllamaGenerate, settings: ModelSettings) -> ChatRequest:
-    """The conversation of ``/api/generate``: a system message and the prompt."""
+    """Return the conversation of ``/api/generate``: a system message and the prompt."""
     system = [{"role": "system", "content": body.system}] if body.system else []
     user = {"role": "user", "content": _content(body.prompt or "", body.images)}
     return _conversation([*system, user], body, settings, None)
 
 
 def structure_of(body: OllamaGeneration) -> Structure | None:
-    """What ``format`` asks for."""
+    """Return the structure that ``format`` asks for."""
     if not body.format:
         return None
     if body.format == "json":
@@ -83,7 +83,7 @@ def structure_of(body: OllamaGeneration) -> Structure | None:
 
 
 def sampling(body: OllamaGeneration, settings: ModelSettings, engine: Engine) -> SamplingParams:
-    """The sampling parameters.
+    """Return the sampling parameters.
 
     Raises:
         RequestError: A value is out of range.
@@ -135,7 +135,7 @@ def _conversation(
 
 
 def _messages(messages: list[OllamaMessage]) -> list[Message]:
-    """The messages in OpenAI's form, in which a tool's answer names its call by an id."""
+    """Return the messages in OpenAI's form, in which a tool's answer names its call by an id."""
     made: list[Message] = []
     open_calls: list[tuple[str, str]] = []  # id and name of calls without an answer yet
     for i, message in enumerate(messages):
@@ -167,7 +167,7 @@ def _messages(messages: list[OllamaMessage]) -> list[Message]:
 
 
 def _answered(message: OllamaMessage, open_calls: list[tuple[str, str]], i: int) -> str:
-    """The call that a tool's message answers: the first open one, of its name if it has one."""
+    """Return the call that a tool's message answers: the first open one, of its name if it has one."""
     if message.tool_call_id is not None:
         return message.tool_call_id
     found = next((c for c in open_calls if message.tool_name in (None, c[1])), None)

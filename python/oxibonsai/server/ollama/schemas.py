@@ -59,7 +59,7 @@ class OllamaOptions(OllamaFields):
     num_thread: NoEffect = None
 
     def sampling(self) -> dict[str, Any]:
-        """The sampling parameters that are given, by field of SamplingFields."""
+        """Return the sampling parameters that are given, by field of SamplingFields."""
         fields = self.model_dump(exclude_none=True)
         known = {
             "seed", "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n",

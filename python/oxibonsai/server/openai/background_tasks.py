@@ -40,7 +40,7 @@ class BackgroundTask:
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """Requests cancellation; the task ends within one step of the engine.
+        """Request cancellation; the task ends within one step of the engine.
 
         A task that still waits for a thread is run by the caller: it sees the cancellation and ends.
         """
@@ -48,31 +48,31 @@ class BackgroundTask:
         self.run()
 
     def queue(self, work: Callable[[], None]) -> None:
-        """Sets the work of :meth:`run`."""
+        """Set the work of :meth:`run`."""
         with self._changed:
             self._work = work
 
     def run(self) -> None:
-        """Does the work, unless another thread has started it."""
+        """Do the work, unless another thread has started it."""
         with self._changed:
             work, self._work = self._work, None
         if work is not None:
             work()
 
     def publish(self, event: Object) -> None:
-        """Appends an event for the readers."""
+        """Append an event for the readers."""
         with self._changed:
             self._events.append(event)
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Marks the end of the events."""
+        """Mark the end of the events."""
         with self._changed:
             self._finished = True
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Waits at most ``seconds``; returns whether the task has finished."""
+        """Wait at most ``seconds``; return whether the task has finished."""
         with self._changed:
             return self._changed.wait_for(lambda: self._finished, seconds)
 
@@ -138,11 +138,10 @@ class BackgroundTasks:
                 del self._open[key]
 
     def start(self, key: Key, task: BackgroundTask, work: Callable[[BackgroundTask], None]) -> None:
-        """Runs ``work``, which handles its own errors, as soon as a thread is free.
+        """Run ``work``, which handles its own errors, as soon as a thread is free.
 
         If the task is cancelled before that, it runs at once in the thread that cancels it.
         """
-
         # Counted while it waits, too: draining must not end before it has started.
         counted = contextlib.ExitStack()
         counted.enter_context(self._lifecycle.work())
@@ -163,12 +162,12 @@ class BackgroundTasks:
         self._dispatch()
 
     def find(self, key: Key) -> BackgroundTask | None:
-        """The task of an object; None if it ended long ago or ran in another process."""
+        """Return the task of an object; None if it ended long ago or ran in another process."""
         with self._lock:
             return self._open.get(key) or self._kept.get(key)
 
     def cancel(self, key: Key, *, seconds: float = 0.0) -> bool:
-        """Cancels the task of an object and waits up to ``seconds``; returns whether there is one."""
+        """Cancel the task of an object and wait up to ``seconds``; return whether there is one."""
         task = self.find(key)
         if task is None:
             return False
@@ -177,7 +176,7 @@ class BackgroundTasks:
         return True
 
     def _dispatch(self) -> None:
-        """Starts waiting tasks on free threads."""
+        """Start waiting tasks on free threads."""
         with self._lock:
             while self._queue:
                 entry = min(self._queue, key=lambda e: self._running[e[0]])

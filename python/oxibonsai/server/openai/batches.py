@@ -19,7 +19,7 @@ _KIND = "openai"
 
 
 def batches_blueprint(store: Store, runner: BatchRunner) -> Blueprint:
-    """The routes."""
+    """Return the routes."""
     bp = Blueprint("batches", __name__)
 
     def find(batch_id: str) -> Object:

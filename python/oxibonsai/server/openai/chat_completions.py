@@ -76,7 +76,7 @@ def chat_blueprint(app: Server) -> Blueprint:
 
 
 def begin(app: Server, body: ChatBody) -> Generation:
-    """Submits a conversation to the engines.
+    """Submit a conversation to the engines.
 
     Raises:
         RequestError, ApiError, CapacityError: See :meth:`Generations.chat`.
@@ -101,7 +101,7 @@ def begin(app: Server, body: ChatBody) -> Generation:
 def _completion(
     body: ChatBody, generation: Generation, head: dict[str, Any], tokenizer: Tokenizer
 ) -> dict[str, Any]:
-    """The whole answer."""
+    """Return the whole answer."""
     return {
         **head,
         "object": "chat.completion",
@@ -131,7 +131,7 @@ def _choice(choice: Choice, body: ChatBody, tokenizer: Tokenizer) -> dict[str, A
 
 
 def message(reply: Reply) -> dict[str, Any]:
-    """The assistant's message."""
+    """Return the assistant's message."""
     calls = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
         for c in [*reply.tool_calls, *([reply.cut_call] if reply.cut_call else [])]
@@ -158,7 +158,7 @@ def verbose_object(turn: ChatTurn, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _head(app: Server) -> dict[str, Any]:
-    """The members that all chunks of a response share."""
+    """Return the members that all chunks of a response share."""
     return {
         "id": f"chatcmpl-{secrets.token_urlsafe(24)}",
         "object": "chat.completion.chunk",

@@ -35,7 +35,7 @@ class ChunkWriter:
         logprobs: str = "null",
         finish: str = "null",
     ) -> str:
-        """A chunk of one choice.
+        """Return a chunk of one choice.
 
         Args:
             index: Index of the choice.
@@ -50,7 +50,7 @@ class ChunkWriter:
         )
 
     def last(self, rest: str) -> str:
-        """A chunk without choices."""
+        """Return a chunk without choices."""
         return f"{self._last}]{rest}}}\n\n"
 
 

@@ -27,13 +27,13 @@ class CompletionHandler(Protocol):
         """The event shared by the generations; None if formatting a frame may be slow."""
 
     def frames(self) -> Iterator[str | None]:
-        """The server-sent events of the stream; None when there was no output for a while."""
+        """Yield the server-sent events of the stream; None when there was no output for a while."""
 
     def result(self) -> Any:
-        """The response body, after all generations have ended."""
+        """Return the response body, after all generations have ended."""
 
     def close(self) -> None:
-        """Cancels generations that still run."""
+        """Cancel generations that still run."""
 
 
 def completion_response(app: Server, handler: CompletionHandler, *, streams: bool) -> Response:

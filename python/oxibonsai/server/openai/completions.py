@@ -53,7 +53,7 @@ def begin_all(
     *,
     slot: int | None = None,
 ) -> list[Generation]:
-    """Submits all prompts to the engines, or none if one is rejected."""
+    """Submit all prompts to the engines, or none if one is rejected."""
     group: list[Generation] = []
     try:
         for prompt in prompts:
@@ -128,7 +128,7 @@ class OpenAICompletionHandler:
         return infill_prompt(self._engine.tokenizer, prompt, self._body.suffix or "", prompt_limit)
 
     def _truncated(self, ids: list[int]) -> list[int]:
-        """The last tokens of a prompt, after the BOS token that the server prepended."""
+        """Return the last tokens of a prompt, after the BOS token that the server prepended."""
         most, fitting = self._body.truncate_prompt_tokens, self._engine.ctx_size - 1
         if most is None:
             return ids
@@ -146,12 +146,12 @@ class OpenAICompletionHandler:
         return None if slow or not self.group else self.group[0].output_event
 
     def close(self) -> None:
-        """Cancels generations that still run."""
+        """Cancel generations that still run."""
         for generation in self.group:
             generation.close()
 
     def result(self) -> dict[str, Any]:
-        """The response body, after all generations have ended."""
+        """Return the response body, after all generations have ended."""
         choices = [choice for i in range(len(self._prompts)) for choice in self._choices_of(i)]
         whole = {**self._head, "choices": choices, "usage": self._usage()}
         if self.group:
@@ -195,12 +195,12 @@ class OpenAICompletionHandler:
         return counts
 
     def timings_json(self, which: int, index: int) -> str:
-        """Timings of a choice up to now."""
+        """Return the timings of a choice up to now."""
         generation = self.group[which]
         return compact(timings(generation, generation.choices[index]))
 
     def prompt_text(self, which: int) -> str:
-        """The prompt as an echo repeats it, without the BOS token that the server prepended."""
+        """Return the prompt as an echo repeats it, without the BOS token that the server prepended."""
         tokenizer = self._engine.tokenizer
         ids = self._prompts[which]
         if ids and ids[0] == tokenizer.bos_id:
@@ -223,7 +223,7 @@ class OpenAICompletionHandler:
         return tokens
 
     def form(self, tokens: list[ShownToken], offsets: TextOffsets) -> dict[str, Any] | None:
-        """The ``logprobs`` member for some tokens; None if it was not requested."""
+        """Return the ``logprobs`` member for some tokens; None if it was not requested."""
         if self._body.logprobs is None:
             return None
         return completion_form(tokens, self._engine.tokenizer, offsets, self._body.logprobs)
@@ -239,7 +239,7 @@ class OpenAICompletionHandler:
         return self._engine
 
     def _choices_of(self, which: int) -> list[dict[str, Any]]:
-        """The choices of one prompt; the best ones if more were generated."""
+        """Return the choices of one prompt; the best ones if more were generated."""
         choices = self._texts_of(which)
         if self._body.prompt_logprobs is not None:
             asked = ranked_tokens(self._engine, self._prompts[which], self._body.prompt_logprobs)
@@ -280,7 +280,7 @@ class _Writers:
         self._offsets: defaultdict[tuple[int, int], TextOffsets] = defaultdict(TextOffsets)
 
     def echo(self, which: int, j: int) -> str:
-        """The prompt, as the first piece of a choice."""
+        """Return the prompt, as the first piece of a choice."""
         text = self._handler.prompt_text(which)
         logprobs = "null"
         if self._handler.body.logprobs is not None:
@@ -289,7 +289,7 @@ class _Writers:
         return self._chunk(self._index(which, j), text, logprobs)
 
     def piece(self, which: int, j: int, text: str) -> str:
-        """A piece of a choice."""
+        """Return a piece of a choice."""
         logprobs, rest = "null", ""
         if self._handler.body.logprobs is not None:
             key = (which, j)
@@ -302,7 +302,7 @@ class _Writers:
         return self._chunk(self._index(which, j), text, logprobs, rest)
 
     def end(self, index: int, reason: str, rest: str = "") -> str:
-        """The last chunk of a choice."""
+        """Return the last chunk of a choice."""
         return (
             f'{self._head}{{"index":{index},"text":"","logprobs":null,'
             f'"finish_reason":{quoted(reason)}}}]{rest}}}\n\n'
@@ -325,7 +325,7 @@ def _object(
 
 
 def _texts_of(prompt: Prompts) -> list[str]:
-    """The prompts of a request with a suffix, which are texts."""
+    """Return the prompts of a request with a suffix, which are texts."""
     texts = prompt if isinstance(prompt, list) else [prompt]
     if not all(isinstance(text, str) for text in texts):
         raise RequestError(

@@ -19,7 +19,7 @@ from oxibonsai.server.validation import read_body
 
 
 def conversations_blueprint(store: Store) -> Blueprint:
-    """The routes of conversations and their items."""
+    """Return the routes of conversations and their items."""
     bp = Blueprint("conversations", __name__)
 
     @bp.post("/v1/conversations")

@@ -33,7 +33,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         normalize: bool = True,
         most_tokens: int | None = None,
     ) -> tuple[list[npt.NDArray[np.float32]], int]:
-        """The vectors, and the number of tokens in the texts."""
+        """Return the vectors, and the number of tokens in the texts."""
         engine = app.generations.loaded.engines[0]
         embedder = engine.embedder
         pooling = pooling or app.generations.settings.pooling
@@ -100,7 +100,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
 
 
 def truncated(ids: list[int], most: int, tokenizer: Tokenizer) -> list[int]:
-    """The first tokens of a text, with its EOS token if it has one."""
+    """Return the first tokens of a text, with its EOS token if it has one."""
     if most == 0:
         raise RequestError("truncate_prompt_tokens is 0: nothing would be left of the text")
     if len(ids) <= most:

@@ -20,7 +20,7 @@ _MOST_LISTED = 10_000
 
 
 def files_blueprint(store: FileStore, *, max_upload_bytes: int) -> Blueprint:
-    """The routes.
+    """Return the routes.
 
     Args:
         store: The stored files.
@@ -93,7 +93,7 @@ def _new_file(name: str, form: UploadForm) -> Object:
 
 
 def _form() -> dict[str, Any]:
-    """The form's fields; ``expires_after[seconds]`` becomes a member of an object."""
+    """Return the form's fields; ``expires_after[seconds]`` becomes a member of an object."""
     if request.mimetype != "multipart/form-data":
         raise ApiError(
             415, "Send the file as multipart/form-data, with the fields file and purpose."
@@ -115,6 +115,6 @@ def _form() -> dict[str, Any]:
 
 
 def _plain_name(name: str) -> str:
-    """A file name without folders and control characters."""
+    """Return a file name without folders and control characters."""
     name = name.replace("\\", "/").rsplit("/", 1)[-1]
     return "".join(c for c in name if c.isprintable())[:255] or "file"

@@ -6,7 +6,7 @@ from oxibonsai import __version__
 
 
 def fingerprint() -> str:
-    """The fingerprint; it begins with b, as llama-server's build numbers do.
+    """Return the fingerprint; it begins with b, as llama-server's build numbers do.
 
     Requests with a seed have the same result where it is equal: results don't depend on the machine.
     """

@@ -28,7 +28,7 @@ _REFERENCE_PATCH = 16
 
 
 def images_blueprint(app: Server) -> Blueprint:
-    """The routes."""
+    """Return the routes."""
     bp = Blueprint("images", __name__)
 
     def respond(kind: str, fields: ImageFields, first: ImageRequest) -> Response:
@@ -90,7 +90,7 @@ def _request(fields: ImageFields, default_size: tuple[int, int]) -> ImageRequest
 
 
 def _form_fields() -> dict[str, Any]:
-    """The form's texts as the types that JSON would have."""
+    """Return the form's texts as the types that JSON would have."""
     found: dict[str, Any] = {}
     for name, text in request.form.items():
         if name is None:

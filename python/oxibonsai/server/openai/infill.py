@@ -17,7 +17,7 @@ _SNIPPET = "\n\n--- snippet ---\n\n"
 
 
 def infill_tokens(tokenizer: Tokenizer) -> InfillTokens:
-    """The tokens of fill-in-the-middle.
+    """Return the tokens of fill-in-the-middle.
 
     Raises:
         UnsupportedError: The model has none.
@@ -40,7 +40,7 @@ def infill_prompt(
     prompt: list[int] | None = None,
     files: Iterable[tuple[str, str]] = (),
 ) -> list[int]:
-    """The ids of a prompt whose answer stands between two texts.
+    """Return the ids of a prompt whose answer stands between two texts.
 
     Args:
         tokenizer: Of the model.

@@ -45,7 +45,7 @@ def fail_interrupted(store: Store, living: frozenset[int] = frozenset()) -> int:
 
 
 def _ended(end: Callable[[], None]) -> bool:
-    """Ends an object, unless it was deleted in the meantime."""
+    """End an object, unless it was deleted in the meantime."""
     try:
         end()
     except NoSuchObjectError:

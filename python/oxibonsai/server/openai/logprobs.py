@@ -39,7 +39,7 @@ class ShownTokens:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self) -> list[ShownToken]:
-        """The tokens of the text that was read since the last call."""
+        """Return the tokens of the text that was read since the last call."""
         tokens = []
         records = self._choice.sequence.logprobs
         visible = self._choice.sequence.options.visible
@@ -66,7 +66,7 @@ class ShownTokens:
         return tokens
 
     def _beginning(self, data: bytes, characters: int) -> bytes:
-        """The bytes up to the end of the given number of characters."""
+        """Return the bytes up to the end of the given number of characters."""
         for i in range(len(data)):
             characters -= len(self._decoder.decode(data[i : i + 1]))
             if characters <= 0:
@@ -82,7 +82,7 @@ class TextOffsets:
         self._next = 0
 
     def of(self, data: bytes) -> int:
-        """The offset of the next token; a token that continues a character has that character's."""
+        """Return the offset of the next token; a token that continues a character has that character's."""
         offset = self._next
         self._next += len(self._decoder.decode(data))
         return offset
@@ -155,7 +155,7 @@ def _named(token: int, data: bytes) -> dict[str, Any]:
 
 
 def _escaped(data: bytes) -> str:
-    """Text, or for a partial character OpenAI's form ``bytes:\\xe2\\x80``, which keeps names distinct."""
+    r"""Return the text, or for a partial character OpenAI's form ``bytes:\xe2\x80``."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -167,5 +167,5 @@ def _text(data: bytes) -> str:
 
 
 def finite(logprob: float) -> float:
-    """A log-probability for JSON, which has no infinity: OpenAI writes a probability of 0 as -9999."""
+    """Return a log-probability for JSON; OpenAI writes a probability of 0 as -9999."""
     return max(float(logprob), -9999.0)

@@ -35,7 +35,7 @@ def prompt_tokens(engine: Engine, ids: list[int], top: int) -> list[ShownToken]:
 
 
 def ranked_tokens(engine: Engine, ids: list[int], top: int) -> list[dict[str, Any] | None]:
-    """vLLM's ``prompt_logprobs``: for each token, log-probabilities by id of it and the top tokens.
+    """Return vLLM's ``prompt_logprobs``: for each token, log-probabilities by id of it and the top tokens.
 
     Args:
         engine: As in :func:`prompt_tokens`.

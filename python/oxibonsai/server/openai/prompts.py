@@ -135,7 +135,7 @@ def _ids(
 
 
 def _beginning(tokenizer: Tokenizer, name: str) -> list[int]:
-    """The prompt of an empty text: the BOS token, or the EOS token if there is none."""
+    """Return the prompt of an empty text: the BOS token, or the EOS token if there is none."""
     token = tokenizer.bos_id if tokenizer.bos_id is not None else tokenizer.eos_id
     if token is None:
         raise RequestError(f"{name} is empty: there is nothing to continue")
@@ -143,7 +143,7 @@ def _beginning(tokenizer: Tokenizer, name: str) -> list[int]:
 
 
 def _text_of(prompt: dict[str, Any], name: str) -> str:
-    """The text of llama-server's object forms."""
+    """Return the text of llama-server's object forms."""
     if isinstance(prompt.get("prompt_string"), str):
         return str(prompt["prompt_string"])
     parts = prompt.get("content")
@@ -159,6 +159,6 @@ def _text_of(prompt: dict[str, Any], name: str) -> str:
 
 
 def text_of(ids: list[int], tokenizer: Tokenizer) -> str:
-    """The text of a prompt, including control tokens."""
+    """Return the text of a prompt, including control tokens."""
     data = b"".join(tokenizer.token_bytes(i) for i in ids)
     return data.decode("utf-8", "replace")

@@ -31,7 +31,7 @@ class CompletionQuery(PageQuery):
 
 
 def stored_completion(body: ChatBody, completion: Mapping[str, Any]) -> Object:
-    """The record of a chat completion.
+    """Return the record of a chat completion.
 
     Args:
         body: The request.
@@ -43,7 +43,7 @@ def stored_completion(body: ChatBody, completion: Mapping[str, Any]) -> Object:
 
 
 def stored_completions_blueprint(store: Collection) -> Blueprint:
-    """The routes."""
+    """Return the routes."""
     bp = Blueprint("stored_completions", __name__)
 
     @bp.get("/v1/chat/completions")
@@ -85,13 +85,13 @@ def stored_completions_blueprint(store: Collection) -> Blueprint:
 
 
 def _metadata_filter() -> dict[str, str]:
-    """The pairs of ``metadata[KEY]=VALUE`` in the query."""
+    """Return the pairs of ``metadata[KEY]=VALUE`` in the query."""
     named = ((_FILTER.fullmatch(name), value) for name, value in request.args.items())
     return {match[1]: value for match, value in named if match is not None}
 
 
 def _shown(message: Mapping[str, Any], message_id: str) -> Object:
-    """A message of the request; its text is in ``content``, also if it was given in parts."""
+    """Return a message of the request; its text is in ``content``, also if it was given in parts."""
     content = message.get("content")
     whole = {"id": message_id, "name": None, **message, "content_parts": None}
     if isinstance(content, list):

@@ -11,7 +11,7 @@ from oxibonsai.tokenizer import Tokenizer
 
 
 def timings(generation: Generation, choice: Choice) -> dict[str, float]:
-    """Counts, milliseconds and rates of one choice so far; those of drafts only if there were any.
+    """Count, milliseconds and rates of one choice so far; those of drafts only if there were any.
 
     The first token is produced by the last step of the prompt, so the decode rate counts the steps
     after it; a single token has no rate.
@@ -63,7 +63,7 @@ def chat_usage(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def reasoning_tokens(generation: Generation, tokenizer: Tokenizer) -> int:
-    """Number of reasoning tokens; the engine doesn't count them, so their text is tokenized again."""
+    """Return the number of reasoning tokens; their text is tokenized again, as the engine doesn't count."""
     thoughts = "".join(c.reply.reasoning_content for c in generation.choices)
     if not thoughts:
         return 0
@@ -82,7 +82,7 @@ class PromptProgress:
         self._last = -1
 
     def new_reports(self) -> list[dict[str, Any]]:
-        """New reports; the first one has the cached tokens, the last one the whole prompt."""
+        """Return new reports; the first one has the cached tokens, the last one the whole prompt."""
         if not self._generation.choices:
             return []
         sequence = self._generation.choices[0].sequence

@@ -9,7 +9,7 @@ from oxibonsai.server.inputs import TooLongError
 
 
 def fitting_turn(turn: Callable[[int], ChatTurn], most_left_out: int, most_tokens: int) -> ChatTurn:
-    """The prompt of a conversation from which messages may be dropped.
+    """Return the prompt of a conversation from which messages may be dropped.
 
     Args:
         turn: Makes the prompt without the given number of messages; it shrinks with that number.

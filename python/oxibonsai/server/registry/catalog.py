@@ -72,7 +72,7 @@ class Catalog:
         return bool(s.models or s.models_dir or s.models_preset or s.allow_pull)
 
     def specs(self) -> dict[str, ModelSpec]:
-        """The models by their first names: ``--model`` first, then lists, presets and the folder.
+        """Return the models by their first names: ``--model`` first, then lists, presets and the folder.
 
         Raises:
             RequestError: Two models have one name, or a folder or preset can't be used.
@@ -100,7 +100,7 @@ class Catalog:
         return found
 
     def add(self, name: str, source: str) -> None:
-        """Adds a model that was pulled; kept in the state folder.
+        """Add a model that was pulled; kept in the state folder.
 
         Raises:
             RequestError: Another model has the name.
@@ -112,7 +112,7 @@ class Catalog:
             self._keep(pulled)
 
     def remove(self, name: str) -> None:
-        """Removes a model that was pulled; see :meth:`add`.
+        """Remove a model that was pulled; see :meth:`add`.
 
         Raises:
             RequestError: It was not.
@@ -140,7 +140,7 @@ class Catalog:
         return self._settings.state_dir / "pulled_models.json"
 
     def _pulled(self) -> dict[str, str]:
-        """Sources of models that clients have pulled, by name."""
+        """Return the sources of models that clients have pulled, by name."""
         if not self._settings.allow_pull:
             return {}
         try:
@@ -193,7 +193,7 @@ class Catalog:
 
 
 def models_in(folder: Path) -> dict[str, str]:
-    """The models of a folder by name: GGUF files, and subfolders with one or with safetensors.
+    """Return the models of a folder by name: GGUF files, and subfolders with one or with safetensors.
 
     Of a file in shards the first counts; a subfolder is named after itself.
 
@@ -222,7 +222,7 @@ def models_in(folder: Path) -> dict[str, str]:
 
 
 def short_name(source: str | None) -> str:
-    """The name of a model that was given none: a file name, without its folder."""
+    """Return the name of a model that was given none: a file name, without its folder."""
     if source is None:
         return "default"
     return source if source.startswith(("hf:", "pip:")) else Path(source).stem
@@ -237,7 +237,7 @@ def _same(source: str, other: str | None) -> bool:
 
 
 def _model_of(stem: str) -> str | None:
-    """The name of a GGUF file's model; None for a vision tower or a later shard."""
+    """Return the name of a GGUF file's model; None for a vision tower or a later shard."""
     if is_tower(stem):
         return None
     shard = _SHARD.search(stem)

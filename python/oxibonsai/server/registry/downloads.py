@@ -59,11 +59,11 @@ class Download:
             return {f: {"done": done, "total": all_} for f, (done, all_) in self.files.items()}
 
     def cancel(self) -> None:
-        """Ends it at the next piece; what has come stays for a later attempt."""
+        """End it at the next piece; what has come stays for a later attempt."""
         self._cancelled = True
 
     def note(self, file: str, done: int, total: int | None) -> None:
-        """Notes the progress of a file; called by the download."""
+        """Note the progress of a file; called by the download."""
         if self._cancelled:
             raise CancelledDownloadError("the download was cancelled")
         with self._changed:
@@ -71,13 +71,13 @@ class Download:
             self._changed.notify_all()
 
     def end(self, error: Exception | None) -> None:
-        """Notes its end."""
+        """Note its end."""
         with self._changed:
             self.ended, self.error = True, error
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Waits until there may be something new."""
+        """Wait until there may be something new."""
         with self._changed:
             if not self.ended:
                 self._changed.wait(seconds)
@@ -102,12 +102,12 @@ class Downloads:
         self._running: dict[str, Download] = {}
 
     def find(self, name: str) -> Download | None:
-        """The download of a model, if there is one in progress."""
+        """Return the download of a model, if there is one in progress."""
         with self._lock:
             return self._running.get(name)
 
     def listed(self) -> list[ModelInfo]:
-        """The models that are being downloaded, as ``/v1/models`` lists them."""
+        """Return the models that are being downloaded, as ``/v1/models`` lists them."""
         with self._lock:
             running = list(self._running.values())
         return [
@@ -116,7 +116,7 @@ class Downloads:
         ]
 
     def start(self, name: str, source: str) -> Download:
-        """Downloads a model in a thread; the download in progress if there is one.
+        """Download a model in a thread; the download in progress if there is one.
 
         Raises:
             CapacityError: Too many models are being downloaded.

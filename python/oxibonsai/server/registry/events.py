@@ -1,4 +1,4 @@
-"""What happens to models, for those who watch: loading, unloading, downloads."""
+"""Events of models for those who watch: loading, unloading, downloads."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ class ModelEvents:
         return watcher
 
     def leave(self, watcher: queue.Queue[Event]) -> None:
-        """Ends a watch; idempotent."""
+        """End a watch; idempotent."""
         with self._lock:
             self._watchers.pop(watcher, None)

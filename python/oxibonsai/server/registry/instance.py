@@ -79,7 +79,7 @@ class Instance:
 
     @property
     def memory_bytes(self) -> int:
-        """What it may take: its weights, and its caches when they are full."""
+        """Return the most memory it may take in bytes: its weights, and its caches when they are full."""
         pool = self.pool
         if pool is None:
             return 0
@@ -88,26 +88,26 @@ class Instance:
         return weights + sum(e.cache.budget for e in pool.engines)
 
     def lease(self, adapter: str = "") -> Lease:
-        """Keeps the model open until the lease is released; the name had ``:adapter`` at its end."""
+        """Keep the model open until the lease is released; the name had ``:adapter`` at its end."""
         with self._lock:
             self._leases += 1
         self.last_used = time.monotonic()
         return Lease(self, adapter)
 
     def release(self) -> None:
-        """Ends one lease; for :class:`Lease`."""
+        """End one lease; for :class:`Lease`."""
         self.last_used = time.monotonic()
         with self._lock:
             self._leases -= 1
         self._close_if_unused()
 
     def retire(self) -> None:
-        """Closes the model as soon as no request uses it."""
+        """Close the model as soon as no request uses it."""
         self._retired = True
         self._close_if_unused()
 
     def close(self) -> None:
-        """Cancels what runs and ends the engines; idempotent."""
+        """Cancel what runs and end the engines; idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -139,7 +139,7 @@ class Lease:
         self._lock = threading.Lock()
 
     def release(self) -> None:
-        """Ends the use."""
+        """End the use."""
         with self._lock:
             was_open, self._open = self._open, False
         if was_open:
@@ -158,14 +158,14 @@ class Lease:
 
 
 def free_memory() -> None:
-    """Collects what a closed model consisted of, which refers to itself."""
+    """Collect what a closed model consisted of, which refers to itself."""
     gc.unfreeze()  # objects of the server's start
     gc.collect()
     gc.freeze()
 
 
 def stamp_of(path: str | os.PathLike[str]) -> Stamp | None:
-    """The stamp of a file; None if there is none."""
+    """Return the stamp of a file; None if there is none."""
     try:
         found = Path(path).stat()
     except OSError:

@@ -30,7 +30,7 @@ _SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "o
 
 @dataclass(frozen=True)
 class Preset:
-    """What a file says of one model.
+    """A file's settings for one model.
 
     Attributes:
         source: Where the model is; None: its name says that.
@@ -44,7 +44,7 @@ class Preset:
 
 
 def read_presets(path: Path) -> dict[str, Preset]:
-    """The presets of a file by model, in the file's order.
+    """Return the presets of a file by model, in the file's order.
 
     A TOML file has a table for each model, ``["qwen3"]``; any other is read as llama-server's INI. The
     keys are settings of the model, as flags without their dashes; those of ``[*]`` hold for all.
@@ -94,7 +94,7 @@ def _read(path: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _fields(table: Mapping[str, Any], path: Path, name: str) -> dict[str, Any]:
-    """The table by field names; a flag's other spellings are keys, too."""
+    """Return the table by field names; a flag's other spellings are keys, too."""
     spellings = {_STARTUP: _STARTUP}
     for own, info in ModelSettings.model_fields.items():
         spellings[own] = own

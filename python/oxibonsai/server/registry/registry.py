@@ -83,7 +83,7 @@ class ModelRegistry:
 
     @classmethod
     def of(cls, settings: Settings, backend: Backend) -> ModelRegistry:
-        """A registry with one model, which its backend has loaded or is about to."""
+        """Return a registry with one model, which its backend has loaded or is about to."""
         registry = cls(settings, Lifecycle(), lambda *_: backend)
         (entry,) = registry._entries.values()
         entry.instance = registry._instance(backend, entry.spec)
@@ -121,7 +121,7 @@ class ModelRegistry:
         return [*listed, *(i for i in self.downloads.listed() if i.id not in names)]
 
     def close(self) -> None:
-        """Cancels running work and ends the threads."""
+        """Cancel running work and end the threads."""
         with self._changed:
             self._closed = True
             instances = [e.instance for e in self._entries.values() if e.instance is not None]
@@ -139,7 +139,7 @@ class ModelRegistry:
         watch: Callable[[], None] = lambda: None,
         autoload: bool | None = None,
     ) -> Lease:
-        """The model of a request, loaded; waits for that if necessary.
+        """Return the model of a request, loaded; waits for that if necessary.
 
         Args:
             name: Any of its names; None: the first model that is loaded at the start.
@@ -182,11 +182,11 @@ class ModelRegistry:
                 entry.waiting -= Counter([owner])
 
     def find(self, name: str | None) -> Entry:
-        """A model by any of its names; see :meth:`lease` for None and the errors."""
+        """Return a model by any of its names; see :meth:`lease` for None and the errors."""
         return self._find(name)[0]
 
     def _find(self, name: str | None) -> tuple[Entry, str]:
-        """A model, and the name of an adapter: what follows the last colon, if that is no model's."""
+        """Return a model, and the adapter's name: what follows the last colon, if that is no model's."""
         if not self.several:
             (entry,) = self.entries()
             base, _, adapter = (name or "").rpartition(":")
@@ -213,14 +213,14 @@ class ModelRegistry:
         return found
 
     def refresh(self) -> None:
-        """Reads folder and presets again: takes in new models, and drops those that are gone."""
+        """Read folder and presets again: takes in new models, and drops those that are gone."""
         if not self.several:
             return
         with self._refreshing:  # a list that was read earlier must not replace a later one
             self._take(self._catalog.specs())
 
     def _take(self, specs: dict[str, ModelSpec]) -> None:
-        """Makes these the models."""
+        """Make these the models."""
         gone: list[Instance] = []
         with self._changed:
             if specs.keys() != self._entries.keys():
@@ -248,7 +248,7 @@ class ModelRegistry:
         return list(self._entries.values())
 
     def add(self, name: str, source: str) -> None:
-        """Adds a model to the list, for this and later starts; replaces one that was added.
+        """Add a model to the list, for this and later starts; replaces one that was added.
 
         Raises:
             RequestError: Another model has the name.
@@ -257,7 +257,7 @@ class ModelRegistry:
         self.refresh()
 
     def remove(self, name: str) -> None:
-        """Takes a model that was pulled off the list; the downloaded files stay where they are.
+        """Take a model that was pulled off the list; the downloaded files stay where they are.
 
         Raises:
             ApiError: There is no such model.
@@ -269,7 +269,7 @@ class ModelRegistry:
         self.refresh()
 
     def start_loading(self, name: str) -> None:
-        """Loads a model in the background, if it is not loaded."""
+        """Load a model in the background, if it is not loaded."""
         entry = self.find(name)
         with self._changed:
             if entry.instance is None:
@@ -310,7 +310,7 @@ class ModelRegistry:
         return instance
 
     def pools(self) -> list[EnginePool]:
-        """The engines of all loaded models."""
+        """Return the engines of all loaded models."""
         instances = [e.instance for e in self.entries()]
         return [i.pool for i in instances if i is not None and i.pool is not None]
 
@@ -342,7 +342,7 @@ class ModelRegistry:
         return None
 
     def _own_names(self, entry: Entry) -> tuple[str, ...]:
-        """The names of the one model of a server that answers to any."""
+        """Return the names of the one model of a server that answers to any."""
         instance = entry.instance
         if instance is None:
             return entry.spec.names
@@ -377,7 +377,7 @@ class ModelRegistry:
             raise ApiError(503, f"The model '{entry.spec.name}' was unloaded.", retry_after=1)
 
     def _load_queued(self) -> None:
-        """Loads what the queue holds, for as long as the server runs."""
+        """Load what the queue holds, for as long as the server runs."""
         while True:
             with self._changed:
                 while not self._queue and not self._closed:
@@ -422,7 +422,7 @@ class ModelRegistry:
         return min(self._queue, key=turn)
 
     def _put(self, entry: Entry, instance: Instance, spec: ModelSpec) -> None:
-        """Makes a loaded instance the one that requests use; none if it is not wanted any more."""
+        """Make a loaded instance the one that requests use; none if it is not wanted any more."""
         with self._changed:
             unwanted = self._closed or self._entries.get(spec.name) is not entry
             unwanted = unwanted or not entry.loading
@@ -562,12 +562,12 @@ class ModelRegistry:
         return None if limit is None else int(limit * 2**30)
 
     def _others(self, entry: Entry) -> Iterator[Entry]:
-        """Loaded models other than one."""
+        """Yield the loaded models other than one."""
         entries = self.entries()
         return (e for e in entries if e is not entry and e.instance is not None)
 
     def _take_out(self, entry: Entry, *, sleeping: bool) -> Instance | None:
-        """Takes a model out of use; the caller retires it, outside of the lock."""
+        """Take a model out of use; the caller retires it, outside of the lock."""
         instance, entry.instance = entry.instance, None
         entry.sleeping = sleeping
         self._tell(entry)
@@ -599,7 +599,7 @@ class ModelRegistry:
             instance.retire()
 
     def _reload_changed(self) -> None:
-        """Loads models anew whose files have changed; requests use the old ones until then."""
+        """Load models anew whose files have changed; requests use the old ones until then."""
         for entry in self.entries():
             instance = entry.instance
             pool = None if instance is None else instance.pool

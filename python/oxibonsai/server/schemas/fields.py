@@ -24,7 +24,7 @@ def _checked_count(value: Any) -> Any:
 
 
 def _end_at_the_first_error(schema: Any) -> None:
-    """Changes the lists in a core schema so, and bounds the objects whose values are checked."""
+    """Change the lists in a core schema so, and bounds the objects whose values are checked."""
     if isinstance(schema, list):
         for part in schema:
             _end_at_the_first_error(part)
@@ -40,7 +40,7 @@ def _end_at_the_first_error(schema: Any) -> None:
 
 
 class Checked(BaseModel):
-    """What every part of a request derives from: a check costs no more than the first mistake.
+    """The base of every part of a request: a check ends at the first mistake.
 
     By itself pydantic collects an error for each wrong item, which takes a hundred times the memory
     of a body that is made of them.

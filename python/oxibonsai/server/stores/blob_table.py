@@ -38,7 +38,7 @@ class BlobTable:
         return self._uploads.receive(source, max_bytes)
 
     def keep(self, connection: Connection, upload: Upload) -> None:
-        """Writes an upload to the table; it is durable when the transaction ends."""
+        """Write an upload to the table; it is durable when the transaction ends."""
         table = file_contents
         there = select(table.c.piece).where(table.c.sha256 == upload.sha256).limit(1)
         if connection.execute(there).first() is not None:
@@ -51,7 +51,7 @@ class BlobTable:
                 index, data = index + 1, file.read(_PIECE)
 
     def open(self, connection: Connection, sha256: str) -> IO[bytes]:
-        """Opens a copy of a content, which is gone when it is closed.
+        """Open a copy of a content, which is gone when it is closed.
 
         Raises:
             StoreError: It does not exist, or the disk is full.
@@ -76,11 +76,11 @@ class BlobTable:
             raise StoreError(f"cannot use {self._folder}: {e.strerror or e}") from e
 
     def remove(self, connection: Connection, sha256: str) -> None:
-        """Deletes a content; idempotent."""
+        """Delete a content; idempotent."""
         connection.execute(delete(file_contents).where(file_contents.c.sha256 == sha256))
 
     def contents(self, connection: Connection) -> Iterator[str]:
-        """The names of all contents."""
+        """Yield the names of all contents."""
         names = select(file_contents.c.sha256).where(file_contents.c.piece == 0)
         yield from connection.execute(names).scalars()
 

@@ -61,7 +61,7 @@ class BlobFolder:
             self._temporary.mkdir(parents=True, exist_ok=True)
 
     def path(self, sha256: str) -> Path:
-        """The path of a content, whether it exists or not."""
+        """Return the path of a content, whether it exists or not."""
         return self._folder / sha256[:2] / sha256
 
     @contextlib.contextmanager
@@ -96,7 +96,7 @@ class BlobFolder:
             file.close()  # somebody swept between the two
 
     def keep(self, connection: Connection, upload: Upload) -> None:
-        """Moves an upload to its final name; it is durable when this returns."""
+        """Move an upload to its final name; it is durable when this returns."""
         final = self.path(upload.sha256)
         with _errors(final):
             if final.exists():
@@ -107,7 +107,7 @@ class BlobFolder:
             _sync_folder(self._folder)
 
     def open(self, connection: Connection, sha256: str) -> IO[bytes]:
-        """Opens a content for reading.
+        """Open a content for reading.
 
         Raises:
             StoreError: It does not exist.
@@ -116,12 +116,12 @@ class BlobFolder:
             return self.path(sha256).open("rb")
 
     def remove(self, connection: Connection, sha256: str) -> None:
-        """Deletes a content; idempotent."""
+        """Delete a content; idempotent."""
         with _errors(self.path(sha256)):
             self.path(sha256).unlink(missing_ok=True)
 
     def contents(self, connection: Connection) -> Iterator[str]:
-        """The names of all contents."""
+        """Yield the names of all contents."""
         for path in self._folder.glob("??/*"):
             yield path.name
 

@@ -40,7 +40,7 @@ class Page:
     has_more: bool
 
     def to_json(self) -> Object:
-        """The list object."""
+        """Return the list object."""
         ids = [item["id"] for item in self.data]
         first, last = (ids[0], ids[-1]) if ids else (None, None)
         return {
@@ -53,7 +53,7 @@ class Page:
 
 
 def new_id(prefix: str) -> str:
-    """An id that can't be guessed: 144 random bits."""
+    """Return an id that can't be guessed: 144 random bits."""
     return prefix + secrets.token_hex(18)
 
 
@@ -74,7 +74,7 @@ class Collection:
         self._noun = noun
 
     def create(self, owner: str, body: Object, *, parent: str | None = None) -> Object:
-        """Stores a new object; it is durable when this returns.
+        """Store a new object; it is durable when this returns.
 
         Args:
             owner: Its owner.
@@ -109,7 +109,7 @@ class Collection:
     def create_all(
         self, owner: str, bodies: Iterable[Object], *, parent: str
     ) -> builtins.list[Object]:
-        """Stores new children of an object, all of them or none.
+        """Store new children of an object, all of them or none.
 
         Args:
             owner: Their owner.
@@ -130,7 +130,7 @@ class Collection:
         return whole
 
     def delete_all(self, owner: str, *, parent: str) -> None:
-        """Deletes all children of an object."""
+        """Delete all children of an object."""
         with self._database.write() as connection:
             rows = delete(self.table).where(
                 self.table.c.owner == owner, self.table.c.parent == parent
@@ -138,7 +138,7 @@ class Collection:
             connection.execute(rows)
 
     def get(self, owner: str, object_id: str, *, parent: str | None = None) -> Object:
-        """The object.
+        """Return the object.
 
         Raises:
             NoSuchObjectError: The owner has no object with that id (in ``parent``, if given).
@@ -160,7 +160,7 @@ class Collection:
         *,
         parent: str | None = None,
     ) -> Object:
-        """Replaces the object by ``edit(object)`` atomically.
+        """Replace the object by ``edit(object)`` atomically.
 
         Raises:
             NoSuchObjectError: As :meth:`get`. If ``edit`` raises, the object is unchanged.
@@ -173,7 +173,7 @@ class Collection:
             return body
 
     def delete(self, owner: str, object_id: str, *, parent: str | None = None) -> None:
-        """Deletes the object and its children.
+        """Delete the object and its children.
 
         Raises:
             NoSuchObjectError: As :meth:`get`.
@@ -193,7 +193,7 @@ class Collection:
         order: Order = "desc",
         keep: Callable[[Object], bool] | None = None,
     ) -> Page:
-        """A page of objects in the order of their creation.
+        """Return a page of objects in the order of their creation.
 
         Args:
             owner: The owner of the objects.
@@ -335,7 +335,7 @@ class Collection:
 
 
 def _stored(body: Object) -> dict[str, Any]:
-    """The columns of an object's body."""
+    """Return the columns of an object's body."""
     # ASCII, since databases reject some characters (PostgreSQL has no NUL).
     text = json.dumps(body, separators=(",", ":"), allow_nan=False)
     return {"body": text, "body_size": len(text)}

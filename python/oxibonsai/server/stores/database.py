@@ -84,13 +84,13 @@ class Database:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """A read-only transaction."""
+        """Yield a read-only transaction."""
         with self._errors(), self._engine.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that may write; committed at the end of the block, rolled back on errors."""
+        """Yield a transaction that may write; committed at the end of the block, rolled back on errors."""
         with self.writing(), self.write_unnoted() as connection:
             yield connection
 
@@ -114,7 +114,7 @@ class Database:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         self._engine.dispose()
 
     @contextlib.contextmanager
@@ -161,12 +161,12 @@ class Database:
 
 
 def without_password(url: str) -> str:
-    """A database URL for messages, without the password."""
+    """Return a database URL for messages, without the password."""
     return _parse(url).render_as_string()
 
 
 def postgresql_engine(url: URL | str, *, name: str = "oxibonsai", **options: Any) -> Engine:
-    """An SQLAlchemy engine for PostgreSQL.
+    """Return an SQLAlchemy engine for PostgreSQL.
 
     Args:
         url: URL of the database.
@@ -226,7 +226,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 def _turn_on_wal(connection: sqlite3.Connection) -> None:
-    """Sets WAL mode; retries, since SQLite fails at once if another connection does so too."""
+    """Set WAL mode; retries, since SQLite fails at once if another connection does so too."""
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

@@ -19,7 +19,7 @@ _log = logging.getLogger("oxibonsai.server")
 
 
 def lock_key(name: bytes) -> int:
-    """The number of an advisory lock, of 32 bits."""
+    """Return the number of an advisory lock, of 32 bits."""
     return int.from_bytes(hashlib.sha256(name).digest()[:4], "big")
 
 
@@ -73,7 +73,7 @@ class DatabaseLock:
         self._thread.join()
 
     def _take(self) -> tuple[Connection | None, str]:
-        """The connection that holds the lock, or None and the name of the holder."""
+        """Return the connection that holds the lock, or None and the name of the holder."""
         connection = self._engine.connect()
         try:
             for setting in _SETTINGS:
@@ -93,12 +93,12 @@ class DatabaseLock:
         return _EVERY_SECONDS
 
     def _acquire(self, connection: Connection) -> bool:
-        """Takes the lock; False if another server holds it."""
+        """Take the lock; False if another server holds it."""
         taken = text("SELECT pg_try_advisory_lock(:key)")
         return bool(connection.execute(taken, {"key": KEY}).scalar_one())
 
     def _beat(self, connection: Connection) -> None:
-        """Uses the connection, so that its end is noticed."""
+        """Use the connection, so that its end is noticed."""
         connection.execute(text("SELECT 1"))
 
     def _unusable(self, error: SQLAlchemyError) -> StoreError:

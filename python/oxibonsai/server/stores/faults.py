@@ -34,7 +34,7 @@ class Faults:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """Wraps a block that writes."""
+        """Wrap a block that writes."""
         try:
             yield
         except StoreError as e:
@@ -46,7 +46,7 @@ class Faults:
             raise
 
     def close(self) -> None:
-        """Stops probing."""
+        """Stop probing."""
         self._closed.set()
 
     def _wait(self) -> None:

@@ -34,7 +34,7 @@ class FileStore(Collection):
         self._max_total_bytes = max_total_bytes
 
     def upload(self, owner: str, body: Object, source: IO[bytes]) -> Object:
-        """Stores a file; metadata and content are durable when this returns.
+        """Store a file; metadata and content are durable when this returns.
 
         Args:
             owner: Its owner.
@@ -62,7 +62,7 @@ class FileStore(Collection):
             )  # fmt: skip
 
     def open(self, owner: str, file_id: str) -> IO[bytes]:
-        """A file's content.
+        """Return a file's content.
 
         Raises:
             NoSuchObjectError: The owner has no such file.
@@ -76,7 +76,7 @@ class FileStore(Collection):
             return self._blobs.open(connection, row.sha256)
 
     def delete(self, owner: str, object_id: str, *, parent: str | None = None) -> None:
-        """Deletes the object, and its content if no other object refers to it."""
+        """Delete the object, and its content if no other object refers to it."""
         with self._database.read() as connection:
             row = self._row(connection, files.c.sha256, owner, object_id)
         super().delete(owner, object_id)
@@ -85,7 +85,7 @@ class FileStore(Collection):
         self._drop_content(row.sha256)
 
     def sweep(self) -> None:
-        """Deletes expired files, and orphaned contents left by processes that died."""
+        """Delete expired files, and orphaned contents left by processes that died."""
         for owner, file in self.search('"expires_at":'):
             if is_expired(file):
                 # A request may have deleted it already.

@@ -14,7 +14,7 @@ _EVERY_SECONDS = 3600.0
 
 
 def start_housekeeping(store: Store, retention_seconds: float) -> None:
-    """Deletes old objects and orphaned contents, now and every hour."""
+    """Delete old objects and orphaned contents, now and every hour."""
 
     def run() -> None:
         while True:

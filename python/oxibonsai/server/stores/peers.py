@@ -37,7 +37,7 @@ _LIVING = text(
 
 @dataclass(frozen=True)
 class PeerWork:
-    """What a server does for the others.
+    """Work that a server does for the others.
 
     Attributes:
         cancel: Cancels the background task of an object, if this server runs it.
@@ -76,7 +76,7 @@ class Peers(DatabaseLock):
         super().__init__(url, port, on_lost)
 
     def begin(self, work: PeerWork) -> None:
-        """Sets what to do for the others; once."""
+        """Set what to do for the others; once."""
         self._work = work
 
     def ask_to_cancel(self, server: int, key: Key) -> None:

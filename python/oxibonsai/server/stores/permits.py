@@ -29,7 +29,7 @@ class Permits:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Waits for a permit and holds it.
+        """Wait for a permit and hold it.
 
         Raises:
             StoreError: The current writes have taken longer than ``PATIENCE_SECONDS``.

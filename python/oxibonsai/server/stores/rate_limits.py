@@ -30,7 +30,7 @@ class SharedRateLimits:
         self._most = (burst - 1) / rate
 
     def take(self, owner: str) -> float:
-        """Takes a token.
+        """Take a token.
 
         Returns:
             0 if there was one, else the seconds until there will be.
@@ -55,5 +55,5 @@ class SharedRateLimits:
 
 
 def _now() -> ColumnElement[Any]:
-    """The database's clock, in seconds."""
+    """Return the database's clock, in seconds."""
     return func.extract("epoch", func.clock_timestamp())

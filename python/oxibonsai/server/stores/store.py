@@ -82,7 +82,7 @@ class Store:
         self._database.before_large_objects = wait
 
     def check_room(self, owner: str) -> None:
-        """Checks that an owner may store another object; those of running work are not checked.
+        """Check that an owner may store another object; those of running work are not checked.
 
         Raises:
             TooLargeError: The owner's objects, without the contents of files, have reached the limit.
@@ -98,7 +98,7 @@ class Store:
             )
 
     def forget_old(self, older_than_seconds: float) -> int:
-        """Deletes responses, chat completions and batches older than the given age.
+        """Delete responses, chat completions and batches older than the given age.
 
         Returns:
             The number of deleted objects.
@@ -111,18 +111,18 @@ class Store:
         return count
 
     def forget_rate_limits(self) -> None:
-        """Deletes buckets that have long been full, which is what an unknown owner's is."""
+        """Delete buckets that have long been full, which is what an unknown owner's is."""
         table = tables.rate_limits
         with self._database.write() as connection:
             connection.execute(delete(table).where(table.c.full_at < time.time() - _FULL_SECONDS))
 
     def close(self) -> None:
-        """Closes the database."""
+        """Close the database."""
         self._faults.close()
         self._database.close()
 
     def _try_writing(self) -> None:
-        """Writes and deletes an object and a file of typical size."""
+        """Write and delete an object and a file of typical size."""
         body = {"id": new_id("probe_"), "filler": secrets.token_hex(_PROBE_BYTES // 2)}
         with self._database.write_unnoted() as connection:
             self.responses.create_in(connection, _NOBODY, body)

@@ -45,7 +45,7 @@ class Idefics3Processor:
         return PixelGrid(pixels, (rows, columns), picture.size)
 
     def _scaled(self, size: Size) -> Size:
-        """The picture with its longer side as asked, the shorter one even, both within bounds."""
+        """Return the picture with its longer side as asked, the shorter one even, both within bounds."""
         height, width = size
         ratio = width / height
         if width >= height:

@@ -54,7 +54,7 @@ class LlavaNextProcessor:
         return PixelGrid(pixels, (rows, columns), picture.size)
 
     def best_resolution(self, size: Size) -> Size:
-        """The resolution that shows most of a picture, among equals that with the least left over."""
+        """Return the resolution that shows most of an image, among equals that with the least left over."""
         height, width = size
 
         def shown_and_wasted(candidate: Size) -> tuple[int, int]:
@@ -66,7 +66,7 @@ class LlavaNextProcessor:
 
 
 def _fitted(size: Size, target: Size) -> Size:
-    """The largest size of the same ratio in a target."""
+    """Return the largest size of the same ratio in a target."""
     by_height, by_width = target[0] / size[0], target[1] / size[1]
     if by_width < by_height:
         return min(math.ceil(size[0] * by_width), target[0]), target[1]

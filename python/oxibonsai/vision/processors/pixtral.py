@@ -36,7 +36,7 @@ class PixtralProcessor:
     bounds: PixelBounds | None = None
 
     def with_tokens(self, least: int | None, most: int | None) -> PixtralProcessor:
-        """The same with bounds on the tokens of a picture, its marks left aside; None: no bound."""
+        """Return a processor with bounds on the tokens of an image; None: no bound."""
         area = self.patch_size**2
         unbounded = PixelBounds(self.patch_size, 0, self.longest_edge**2)
         bounds = (self.bounds or unbounded).with_tokens(least, most)

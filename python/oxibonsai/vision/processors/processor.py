@@ -1,4 +1,4 @@
-"""What all processors share: resizing as Pillow does it, pixels as floats."""
+"""Resizing as Pillow does it, and pixels as floats, for all processors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ImageProcessor(Protocol):
     """
 
     def prepare(self, picture: Picture) -> PixelGrid:
-        """The picture resized, cut into tiles and normalised.
+        """Return the picture resized, cut into tiles and normalised.
 
         Raises:
             RequestError: Its shape is nothing for this model.
@@ -59,7 +59,7 @@ class PixelBounds:
     most: int
 
     def with_tokens(self, least: int | None, most: int | None) -> PixelBounds:
-        """The same with other bounds, in tokens of a picture; None: as it is.
+        """Return other bounds, in tokens of an image; None: as it is.
 
         Raises:
             RequestError: They exclude each other.
@@ -99,7 +99,7 @@ class PixelBounds:
 
 
 def resize(image: Image.Image, size: Size, resample: Filter) -> Image.Image:
-    """The image in another size; RequestError where that is nothing or huge."""
+    """Return the image in another size; RequestError where that is nothing or huge."""
     from PIL.Image import Resampling
 
     check_size(image, size)

@@ -45,7 +45,7 @@ class Qwen2VLProcessor:
         return PixelBounds(self.patch_size * self.merge_size, self.min_pixels, self.max_pixels)
 
     def with_tokens(self, least: int | None, most: int | None) -> Qwen2VLProcessor:
-        """The same with other bounds, in tokens of a picture; None: as it is."""
+        """Return a processor with other bounds, in tokens of an image; None: as it is."""
         bounds = self._bounds.with_tokens(least, most)
         return replace(self, min_pixels=bounds.least, max_pixels=bounds.most)
 
@@ -56,7 +56,7 @@ class Qwen2VLProcessor:
         return PixelGrid(pixels, original_size=picture.size)
 
     def _target(self, size: Size) -> Size:
-        """The nearest size of whole tokens within the bounds, about in the same ratio."""
+        """Return the nearest size of whole tokens within the bounds, about in the same ratio."""
         height, width = size
         unit = self.patch_size * self.merge_size
         ratio = max(size) / min(size)

@@ -1,4 +1,4 @@
-"""What towers share that read pictures of any size, in whole squares of patches that become one row."""
+"""Parts of towers that read images of any size, in whole squares of patches that become one row."""
 
 from __future__ import annotations
 

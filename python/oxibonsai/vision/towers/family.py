@@ -1,4 +1,4 @@
-"""What a family of towers is to everybody else."""
+"""The interface of a family of towers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oxibonsai.vision.processors import ImageProcessor
 def filled(
     layout: Iterable[str | int], embeddings: Iterable[ImageEmbedding]
 ) -> list[str | ImageEmbedding]:
-    """A layout with embeddings in place of the numbers of their rows."""
+    """Return a layout with embeddings in place of the numbers of their rows."""
     following = iter(embeddings)
     return [next(following) if isinstance(part, int) else part for part in layout]
 
@@ -60,11 +60,11 @@ class Family(Protocol):
         ...
 
     def layout(self, pixels: PixelGrid) -> list[str | int]:
-        """What takes the place of the marker: texts, and numbers of rows."""
+        """Return the marker's replacement: texts, and numbers of rows."""
         ...
 
     def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
-        """What takes the place of the marker.
+        """Return the marker's replacement.
 
         Args:
             pixels: The picture.

@@ -62,7 +62,7 @@ class InternVLTower:
         return g
 
     def _norm(self, g: Builder, w: Weights, x: Value, name: str) -> Value:
-        """A LayerNorm; of the tower of 6 billion parameters, whose norms have no bias, an RMSNorm."""
+        """Return a LayerNorm; an RMSNorm in the tower of 6 billion parameters, whose norms have no bias."""
         if w.has(f"{name}.bias"):
             return t.layer_norm(g, self._config, w, x, name)
         return g.rms_norm(x, w.vector(f"{name}.weight", x.cols), self._config.layer_norm_eps)
@@ -110,7 +110,7 @@ class InternVLTower:
 
 
 def _places(w: Weights, count: int, width: int) -> Floats:
-    """What is added to each patch: embeddings of places, the convolution's bias, the class first."""
+    """Return the addition to each patch: embeddings of places, the convolution's bias, the class first."""
     name = "v.position_embd.weight"
     shape = w.shape(name) if w.has(name) else (count, width)
     places = w.floats(name, *((1, count, width) if len(shape) == 3 else (count, width)))

@@ -6,17 +6,17 @@ from oxibonsai.server.admin.openapi import Schema, object_with
 
 
 def object_of(kind: str, *required: str) -> Schema:
-    """An API object with an ``object`` member that names its kind."""
+    """Return an API object with an ``object`` member that names its kind."""
     return object_with("id", "object", *required, object={"const": kind}, id={"type": "string"})
 
 
 def list_of(items: Schema) -> Schema:
-    """A list that is given whole."""
+    """Return a list that is given whole."""
     return object_with("object", "data", object={"const": "list"}, data=array_of(items))
 
 
 def page_of(items: Schema) -> Schema:
-    """A page of a list, with the cursors of the next one."""
+    """Return a page of a list, with the cursors of the next one."""
     cursor: Schema = {"type": ["string", "null"]}
     return object_with(
         "object", "data", "first_id", "last_id", "has_more",
@@ -26,12 +26,12 @@ def page_of(items: Schema) -> Schema:
 
 
 def array_of(items: Schema) -> Schema:
-    """An array."""
+    """Return an array."""
     return {"type": "array", "items": items}
 
 
 def deleted_object(kind: str) -> Schema:
-    """What is said of an object that was deleted."""
+    """Return the schema of the answer about a deleted object."""
     return object_with("id", "object", "deleted", object={"const": kind}, deleted={"const": True})
 
 

@@ -14,7 +14,7 @@ from oxibonsai.server.validation import read_body
 
 
 def assistants_blueprint(store: Collection) -> Blueprint:
-    """The routes."""
+    """Return the routes."""
     bp = Blueprint("assistants", __name__)
 
     @bp.post("/v1/assistants")

@@ -69,7 +69,7 @@ class Conversation:
         return bool(self._run["truncation_strategy"]["type"] == "auto")
 
     def request(self, left_out: int = 0) -> ChatRequest:
-        """The conversation for the model.
+        """Return the conversation for the model.
 
         Args:
             left_out: How many messages to drop after the first one, the oldest first; with
@@ -126,7 +126,7 @@ def _step_messages(step: Object, texts: dict[str, str]) -> list[Object]:
 
 
 def _choice(run: Object) -> object:
-    """The tool choice: a forced call is forced once, and not after its outputs."""
+    """Return the tool choice: a forced call is forced once, and not after its outputs."""
     choice = run["tool_choice"]
     if choice == "auto" or (choice != "none" and run["used"]["completion_tokens"]):
         return None

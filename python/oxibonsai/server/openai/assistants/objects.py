@@ -24,12 +24,12 @@ _HIDDEN = ("active_run", "server", "used")
 
 
 def view(kept: Object) -> Object:
-    """An object without its internal members."""
+    """Return an object without its internal members."""
     return {k: v for k, v in kept.items() if k not in _HIDDEN}
 
 
 def tokens(prompt: int, completion: int) -> Object:
-    """A count of tokens."""
+    """Return a count of tokens."""
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
@@ -43,7 +43,7 @@ def now() -> int:
 
 
 def new_assistant(body: AssistantCreate) -> Object:
-    """An assistant.
+    """Return an assistant.
 
     Raises:
         RequestError: Its tools are invalid.
@@ -53,7 +53,7 @@ def new_assistant(body: AssistantCreate) -> Object:
 
 
 def changed_assistant(kept: Object, body: AssistantChange) -> Object:
-    """An assistant with the given fields replaced.
+    """Return an assistant with the given fields replaced.
 
     Raises:
         RequestError: Its tools are invalid.
@@ -72,7 +72,7 @@ def _complete(assistant: Object) -> Object:
 
 
 def new_thread(body: ThreadChange) -> Object:
-    """A thread."""
+    """Return a thread."""
     return {
         "object": "thread",
         "created_at": now(),
@@ -82,7 +82,7 @@ def new_thread(body: ThreadChange) -> Object:
 
 
 def new_message(thread_id: str, body: MessageCreate) -> Object:
-    """A message that a client adds."""
+    """Return a message that a client adds."""
     texts = [{"value": part.text, "annotations": []} for part in body.content]
     message = _message(thread_id, body.role, [{"type": "text", "text": t} for t in texts])
     return {
@@ -94,7 +94,7 @@ def new_message(thread_id: str, body: MessageCreate) -> Object:
 
 
 def new_answer(run: Object) -> Object:
-    """The message that a run generates."""
+    """Return the message that a run generates."""
     ids = {"assistant_id": run["assistant_id"], "run_id": run["id"]}
     return {**_message(run["thread_id"], "assistant", []), **ids, "status": "in_progress"}
 
@@ -118,7 +118,7 @@ def _message(thread_id: str, role: str, content: list[Object]) -> Object:
 
 
 def new_run(thread_id: str, assistant: Object, body: RunFields) -> Object:
-    """A queued run; fields that the request leaves out are taken from the assistant."""
+    """Return a queued run; fields that the request leaves out are taken from the assistant."""
     given = body.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def chosen(name: str) -> object:
@@ -159,7 +159,7 @@ def new_run(thread_id: str, assistant: Object, body: RunFields) -> Object:
 
 
 def new_step(run: Object, details: Object) -> Object:
-    """A step that begins."""
+    """Return a step that begins."""
     return {
         "object": "thread.run.step",
         "created_at": now(),
@@ -181,6 +181,6 @@ def new_step(run: Object, details: Object) -> Object:
 
 
 def ended_step(step: Object, status: str, **fields: Any) -> Object:
-    """A step that is over, and what it took."""
+    """Return a step that is over, and what it took."""
     usage = step.get("used")  # stores of earlier versions have none
     return {**step, **fields, "status": status, f"{status}_at": now(), "usage": usage}

@@ -25,7 +25,7 @@ from oxibonsai.server.validation import read_body
 
 
 def runs_blueprint(store: Store, runs: RunService, lifecycle: Lifecycle) -> Blueprint:
-    """The routes of runs."""
+    """Return the routes of runs."""
     bp = Blueprint("runs", __name__)
     _add_work(bp, store, runs, lifecycle)
 
@@ -54,7 +54,7 @@ def runs_blueprint(store: Store, runs: RunService, lifecycle: Lifecycle) -> Blue
 
 
 def _add_work(bp: Blueprint, store: Store, runs: RunService, lifecycle: Lifecycle) -> None:
-    """The routes that set a run to work, and stream it where that is asked for."""
+    """Add the routes that set a run to work, and stream it where that is asked for."""
 
     def answer(run: Object, task: BackgroundTask, *, stream: bool | None) -> Response:
         if not stream:
@@ -99,7 +99,7 @@ def _add_work(bp: Blueprint, store: Store, runs: RunService, lifecycle: Lifecycl
 
 
 def run_steps_blueprint(store: Store, runs: RunService) -> Blueprint:
-    """The routes of steps."""
+    """Return the routes of steps."""
     bp = Blueprint("run_steps", __name__)
 
     @bp.get("/v1/threads/<thread_id>/runs/<run_id>/steps")

@@ -64,7 +64,7 @@ class RunService:
         more_instructions: str | None = None,
         is_new: bool = False,
     ) -> tuple[Object, BackgroundTask]:
-        """Starts a run.
+        """Start a run.
 
         Args:
             owner: Its owner.
@@ -166,11 +166,11 @@ class RunService:
                 raise
 
     def get(self, owner: str, thread_id: str, run_id: str) -> Object:
-        """The stored run; it expires here if it has waited for too long."""
+        """Return the stored run; it expires here if it has waited for too long."""
         return self.refreshed(owner, self._store.runs.get(owner, run_id, parent=thread_id))
 
     def refreshed(self, owner: str, run: Object) -> Object:
-        """The run, marked as expired if its time is over."""
+        """Return the run, marked as expired if its time is over."""
         if run["status"] != "requires_action" or run["expires_at"] > now():
             return run
 
@@ -185,7 +185,7 @@ class RunService:
         return run
 
     def cancel(self, owner: str, thread_id: str, run_id: str) -> Object:
-        """Cancels a run.
+        """Cancel a run.
 
         Raises:
             ApiError: 400 if it has already ended.
@@ -215,7 +215,7 @@ class RunService:
         return self._store.runs.get(owner, run_id)
 
     def active(self, owner: str, thread: Object) -> Object | None:
-        """The active run of a thread, if there is one."""
+        """Return the active run of a thread, if there is one."""
         run_id = thread.get("active_run")
         if run_id is None:
             return None
@@ -226,24 +226,24 @@ class RunService:
         return None if run["status"] in ENDED else run
 
     def check_idle(self, owner: str, thread: Object, what: str) -> None:
-        """Raises ApiError 400 if the thread has an active run."""
+        """Raise ApiError 400 if the thread has an active run."""
         run = self.active(owner, thread)
         if run is not None:
             raise ApiError(400, f"{what} {thread['id']} while a run {run['id']} is active.")
 
     def forget_thread(self, owner: str, thread: Object) -> None:
-        """Cancels the run of a deleted thread."""
+        """Cancel the run of a deleted thread."""
         if thread.get("active_run") is not None:
             self._tasks.cancel((owner, thread["active_run"]))
 
     def end_steps(self, owner: str, run_id: str, status: str) -> None:
-        """Sets the final status of a run's open steps."""
+        """Set the final status of a run's open steps."""
         for step in all_of(self._store.run_steps, owner, run_id):
             if step["status"] == "in_progress":
                 self._store.run_steps.change(owner, step["id"], lambda s: ended_step(s, status))
 
     def _claim(self, owner: str, thread_id: str, run_id: str) -> None:
-        """Makes a run the active run of its thread; fails if there is one already."""
+        """Make a run the active run of its thread; fails if there is one already."""
         thread = self._store.threads.get(owner, thread_id)
         seen = thread.get("active_run")
         active = self.active(owner, thread)
@@ -304,7 +304,7 @@ class RunService:
 
 
 def run_frames(task: BackgroundTask) -> Iterator[str | None]:
-    """The events of a run's task, formatted for the stream."""
+    """Yield the events of a run's task, formatted for the stream."""
     for event in task.follow():
         yield None if event is None else frame(event["data"], event["event"])
     yield "event: done\ndata: [DONE]\n\n"

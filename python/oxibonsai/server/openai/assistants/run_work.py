@@ -55,7 +55,7 @@ class RunWork:
         self._held = ""
 
     def __call__(self, generations: Generations, turn: ChatTurn, params: SamplingParams) -> None:
-        """Runs the round to its end; errors are recorded in the run."""
+        """Run the round to its end; errors are recorded in the run."""
         try:
             try:
                 self._change_run("in_progress", started_at=self._run["started_at"] or now())
@@ -77,7 +77,7 @@ class RunWork:
             _log.debug("run %s ended with its thread", self._run["id"])
 
     def _limit(self, turn: ChatTurn) -> str | None:
-        """The name of the token limit over all rounds that is used up; None if there is none."""
+        """Return the name of the token limit over all rounds that is used up; None if there is none."""
         prompt, made = self._run["max_prompt_tokens"], self._run["max_completion_tokens"]
         if prompt is not None and self._before["prompt_tokens"] + len(turn.ids) > prompt:
             return "max_prompt_tokens"
@@ -158,7 +158,7 @@ class RunWork:
         )
 
     def _require(self, calls: list[Object]) -> None:
-        """Makes the run wait for the outputs of these calls."""
+        """Make the run wait for the outputs of these calls."""
         assert self._calls_step is not None
         self._end_message()
         waiting = [{**c, "function": {**c["function"], "output": None}} for c in calls]
@@ -182,7 +182,7 @@ class RunWork:
     def _leave(
         self, status: str, *, reason: str | None = None, error: Object | None = None
     ) -> None:
-        """Ends the open message and steps when the round ends without waiting for tool outputs.
+        """End the open message and steps when the round ends without waiting for tool outputs.
 
         Args:
             status: Final status of the message's step.

@@ -20,7 +20,7 @@ from oxibonsai.server.validation import read_body
 
 
 def create_thread(store: Store, owner_id: str, body: ThreadCreate) -> Object:
-    """A thread with its first messages."""
+    """Return a thread with its first messages."""
     thread = store.threads.create(owner_id, new_thread(body))
     for message in body.messages or ():
         store.messages.create(owner_id, new_message(thread["id"], message), parent=thread["id"])
@@ -28,7 +28,7 @@ def create_thread(store: Store, owner_id: str, body: ThreadCreate) -> Object:
 
 
 def threads_blueprint(store: Store, runs: RunService) -> Blueprint:
-    """The routes of threads."""
+    """Return the routes of threads."""
     bp = Blueprint("threads", __name__)
 
     @bp.post("/v1/threads")
@@ -61,7 +61,7 @@ def threads_blueprint(store: Store, runs: RunService) -> Blueprint:
 
 
 def thread_messages_blueprint(store: Store, runs: RunService) -> Blueprint:
-    """The routes of messages."""
+    """Return the routes of messages."""
     bp = Blueprint("thread_messages", __name__, url_prefix="/v1/threads/<thread_id>/messages")
 
     @bp.post("")

@@ -27,7 +27,7 @@ _MOST_TOKENS = 1024
 def summary_request(
     request: InputTokensRequest, items: Sequence[Object]
 ) -> tuple[InputTokensRequest, list[Object]]:
-    """The request for a summary, and the conversation with the instruction appended."""
+    """Return the request for a summary, and the conversation with the instruction appended."""
     part = TextPart(type="input_text", text=_ASKED)
     asked = MessageItem(type="message", role="user", content=[part])
     plain = {
@@ -46,7 +46,7 @@ def summary_tokens(ctx_size: int) -> int:
 
 
 def compacted(items: Sequence[Object], response: Object) -> Object:
-    """The response body of ``/v1/responses/compact``.
+    """Return the response body of ``/v1/responses/compact``.
 
     Args:
         items: The conversation.

@@ -20,7 +20,7 @@ _PREFIXES = {
 
 
 def stored_items(given: Iterable[Item]) -> list[Object]:
-    """The input as it is stored and listed: complete items, each with a unique id."""
+    """Return the input as it is stored and listed: complete items, each with a unique id."""
     stored: dict[str, Object] = {}
     for item in given:
         # A duplicate id could not be a cursor of the list.
@@ -30,7 +30,7 @@ def stored_items(given: Iterable[Item]) -> list[Object]:
 
 
 def new_items(given: Iterable[Item]) -> list[Object]:
-    """The items as a conversation keeps them; each has a new id, since it may be in several."""
+    """Return the items as a conversation keeps them; each has a new id, since it may be in several."""
     return [_stored(item, new_id(_PREFIXES[item.type])) for item in given]
 
 
@@ -50,7 +50,7 @@ def _complete(part: Object) -> Object:
 
 
 def chat_messages(instructions: str | None, items: Iterable[Object]) -> list[Object]:
-    """A conversation for the chat template.
+    """Return a conversation for the chat template.
 
     Reasoning and calls are merged into the assistant message that they belong to; consecutive system
     and developer messages are merged into one, since most templates accept only one.

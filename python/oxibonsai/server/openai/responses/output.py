@@ -29,7 +29,7 @@ class OutputWriter:
         self._finished = False
 
     def feed(self, delta: Delta, logprobs: Sequence[Object] = ()) -> list[Event]:
-        """Adds a delta with the log-probabilities of its tokens; returns the resulting events."""
+        """Add a delta with the log-probabilities of its tokens; return the resulting events."""
         if delta.tool_call is not None:
             return self._feed_call(delta.tool_call)
         kind = "message" if delta.content else "reasoning"
@@ -44,7 +44,7 @@ class OutputWriter:
         return [*events, self._event(f"{self._text_event()}.delta", **self._at(), **event)]
 
     def finish(self, *, complete: bool) -> list[Event]:
-        """Ends the output; returns the resulting events.
+        """End the output; return the resulting events.
 
         Args:
             complete: Whether the model completed it; else the last item is incomplete.
@@ -155,5 +155,5 @@ class OutputWriter:
 
 
 def copy_item(item: Object) -> Object:
-    """A snapshot of the item, whose lists will be extended."""
+    """Return a snapshot of the item, whose lists will be extended."""
     return {k: [dict(p) for p in v] if isinstance(v, list) else v for k, v in item.items()}

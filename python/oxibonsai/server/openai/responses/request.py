@@ -36,7 +36,7 @@ def make_turn(
     answer_tokens: int = 1,
     runs: bool = True,
 ) -> ChatTurn:
-    """The prompt.
+    """Return the prompt.
 
     Args:
         generations: Of the server.
@@ -49,7 +49,6 @@ def make_turn(
     Raises:
         RequestError, ApiError: A field makes no sense for this model.
     """
-
     ctx_size = generations.engine.ctx_size
     most = PromptLimit(ctx_size) if runs else None
 
@@ -65,7 +64,7 @@ def make_turn(
 
 
 def sampling(engine: Engine, request: ResponseRequest, settings: Settings) -> SamplingParams:
-    """The sampling parameters."""
+    """Return the sampling parameters."""
     wanted = LOGPROBS in (request.include or []) or bool(request.top_logprobs)
     return request.sampling_params(
         settings,

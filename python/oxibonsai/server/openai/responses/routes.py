@@ -14,7 +14,7 @@ from oxibonsai.server.validation import read_body
 
 
 def responses_blueprint(service: ResponseService, store: Collection) -> Blueprint:
-    """The routes."""
+    """Return the routes."""
     bp = Blueprint("responses", __name__)
 
     @bp.post("/v1/responses")

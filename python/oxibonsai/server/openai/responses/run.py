@@ -24,7 +24,7 @@ ENDED = ("completed", "incomplete", "failed", "cancelled")
 
 
 def new_response(request: ResponseRequest, model: str, params: SamplingParams) -> Object:
-    """The response object before generation starts."""
+    """Return the response object before generation starts."""
     return {
         "id": new_id("resp_"),
         "object": "response",
@@ -116,15 +116,15 @@ class ResponseRun:
         return self.response["status"] in ENDED
 
     def created(self) -> Event:
-        """The first event."""
+        """Return the first event."""
         return self._emit("response.created")
 
     def queued(self) -> Event:
-        """The event of a background response that waits for a thread."""
+        """Return the event of a background response that waits for a thread."""
         return self._emit("response.queued")
 
     def withdrawn(self) -> Event:
-        """The last event of a response that was cancelled before it was started."""
+        """Return the last event of a response that was cancelled before it was started."""
         return self._last("cancelled")
 
     def events(
@@ -155,7 +155,7 @@ class ResponseRun:
         yield from self.end(generation, cancelled=cancelled())
 
     def end(self, generation: Generation, *, cancelled: bool) -> Iterator[Event]:
-        """The last events, when generation has ended or is cancelled."""
+        """Yield the last events, when generation has ended or is cancelled."""
         reason = generation.choices[0].finish_reason if generation.choices else None
         status = "incomplete" if reason == "length" and not self._enough else "completed"
         if cancelled or (reason is None and not self._enough):
@@ -168,7 +168,7 @@ class ResponseRun:
         yield self._last(status, **self._timings(generation, _TIMED[-1]))
 
     def fail(self, error: Exception) -> Iterator[Event]:
-        """The last events of a response that failed."""
+        """Yield the last events of a response that failed."""
         for event in self._writer.finish(complete=False):
             yield self._numbered(event)
         self.error = error

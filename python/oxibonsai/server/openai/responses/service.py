@@ -35,7 +35,7 @@ _CANCEL_SECONDS = 10.0
 
 
 def event_frame(event: Event | None) -> str | None:
-    """An event formatted for the stream."""
+    """Return an event formatted for the stream."""
     return None if event is None else frame(event, event["type"])
 
 
@@ -57,7 +57,7 @@ class ResponseService:
         self._elsewhere = elsewhere
 
     def create(self, owner: str, body: ResponseRequest, *, always_completed: bool) -> Response:
-        """Implements ``POST /v1/responses``; see :class:`ResponseRun` for ``always_completed``."""
+        """Implement ``POST /v1/responses``; see :class:`ResponseRun` for ``always_completed``."""
         check_model(body.model, self._app.settings)
         if body.store is not False or body.conversation is not None:
             check_room()
@@ -87,7 +87,7 @@ class ResponseService:
         return self._at_once(owner, record, run, turn, params)
 
     def count(self, owner: str, body: InputTokensRequest) -> int:
-        """Number of tokens in the prompt of a response; 0 if there is no input at all."""
+        """Return the number of tokens in the prompt of a response; 0 if there is no input at all."""
         check_model(body.model, self._app.settings)
         cut = body.truncation == "auto"
         limit = PromptLimit(self._app.generations.engine.ctx_size) if cut else None
@@ -97,7 +97,7 @@ class ResponseService:
         return len(make_turn(self._app.generations, body, items, runs=False).ids)
 
     def compact(self, owner: str, body: InputTokensRequest) -> Object:
-        """A summary of the conversation, which is not stored."""
+        """Return a summary of the conversation, which is not stored."""
         check_model(body.model, self._app.settings)
         generations = self._app.generations
         engine = generations.engine
@@ -163,7 +163,7 @@ class ResponseService:
         return history(self._app.store, owner, body, limit)
 
     def _last_event(self, owner: str, response_id: str, number: int) -> Iterator[str | None]:
-        """The last event of a response that another server may still be working on."""
+        """Yield the last event of a response that another server may still be working on."""
         yield from looks(lambda: self._stored(owner, response_id)["status"] in ENDED)
         response = self._stored(owner, response_id)
         last = {"type": f"response.{response['status']}", "response": response}
@@ -174,7 +174,7 @@ class ResponseService:
         return response
 
     def cancel(self, owner: str, response_id: str) -> Object:
-        """Cancels a background response; idempotent once it has ended."""
+        """Cancel a background response; idempotent once it has ended."""
         record = self._store.get(owner, response_id)
         response: Object = record["response"]
         if not response["background"]:
@@ -191,7 +191,7 @@ class ResponseService:
         return self._stored(*key)
 
     def delete(self, owner: str, response_id: str) -> None:
-        """Deletes a response; cancels it if it is in progress."""
+        """Delete a response; cancel it if it is in progress."""
         record = self._store.get(owner, response_id)
         self._store.delete(owner, response_id)
         if record["response"]["status"] not in ENDED:
@@ -209,7 +209,7 @@ class ResponseService:
         return jsonify(run.response)
 
     def _finish(self, run: ResponseRun, turn: ChatTurn, params: SamplingParams) -> None:
-        """Generates until the end, or until the client disconnects."""
+        """Generate until the end, or until the client disconnects."""
         with self._app.generations.turn(turn, params) as generation:
             for _ in watched(run.events(generation, lambda: False), request.environ):
                 pass
@@ -316,7 +316,7 @@ class ResponseService:
         )
 
     def _continue_conversation(self, owner: str, record: Object) -> None:
-        """Adds the items of a response that has ended to its conversation."""
+        """Add the items of a response that has ended to its conversation."""
         response = record["response"]
         if response["conversation"] is None or response["status"] not in _CONTINUING:
             return

@@ -14,7 +14,7 @@ Instructions = Annotated[str, Field(max_length=256_000)]
 
 
 class Function(Fields):
-    """What can be called."""
+    """A function that can be called."""
 
     name: str
     description: str | None = None
@@ -126,7 +126,7 @@ class MessageCreate(Fields):
     @model_validator(mode="before")
     @classmethod
     def _with_parts(cls, body: Any) -> Any:
-        """Converts a plain text to one part."""
+        """Convert a plain text to one part."""
         if isinstance(body, dict) and isinstance(body.get("content"), str):
             return {**body, "content": [{"type": "text", "text": body["content"]}]}
         return body

@@ -78,7 +78,7 @@ class ConversationFields(Checked):
     def chat_request(
         self, settings: ModelSettings, structure: Structure | None = None
     ) -> ChatRequest:
-        """The conversation, with the server's defaults.
+        """Return the conversation, with the server's defaults.
 
         Raises:
             RequestError: Two fields contradict each other.
@@ -128,7 +128,7 @@ class ConversationFields(Checked):
         )
 
     def _tools(self) -> tuple[list[dict[str, Any]], str | dict[str, Any] | None]:
-        """The tools that the model may call, and the tool choice."""
+        """Return the tools that the model may call, and the tool choice."""
         tools, choice = self.tools or [], self.tool_choice
         if not isinstance(choice, AllowedTools):
             return tools, choice
@@ -169,7 +169,7 @@ class ChatBody(
 
 
 def _joined(message: dict[str, Any]) -> dict[str, Any]:
-    """A partial answer as one text: its parts are joined as paragraphs, as in llama-server."""
+    """Return a partial answer as one text: its parts are joined as paragraphs, as in llama-server."""
     content = message.get("content")
     if not isinstance(content, list) or not all(_is_text(p) for p in content):
         return message

@@ -12,12 +12,12 @@ from oxibonsai.server.schemas.fields import Fields
 
 
 def packed(summary: str) -> str:
-    """A summary as ``encrypted_content``; it is encoded, not encrypted, so there is no key to lose."""
+    """Return a summary as ``encrypted_content``; it is encoded, not encrypted."""
     return base64.urlsafe_b64encode(json.dumps({"summary": summary}).encode()).decode()
 
 
 def unpacked(content: str) -> str:
-    """The summary.
+    """Return the summary.
 
     Raises:
         ValueError: It was not made by :func:`packed`.

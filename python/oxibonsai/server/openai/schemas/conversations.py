@@ -37,6 +37,6 @@ class ConversationCreate(Fields):
 
 
 def _with_types(body: Any) -> Any:
-    """Normalizes plain texts and messages without a type."""
+    """Normalize plain texts and messages without a type."""
     items = body.get("items") if isinstance(body, dict) else None
     return {**body, "items": [with_type(i) for i in items]} if isinstance(items, list) else body

@@ -13,7 +13,7 @@ _PNG_ONLY = Unsupported("pictures are PNG files", "png")
 
 
 class ImageFields(EveryRequest):
-    """What both have."""
+    """Fields of both requests."""
 
     prompt: str = Field(min_length=1, max_length=32_000)
     model: str | None = None

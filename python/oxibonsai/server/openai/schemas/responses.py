@@ -171,8 +171,10 @@ class ConversationReference(Fields):
 
 
 class InputTokensRequest(Fields):
-    """The fields that determine the prompt; also the body of ``/v1/responses/input_tokens``
-    and ``/v1/responses/compact``."""
+    """The fields that determine the prompt.
+
+    They are also the body of ``/v1/responses/input_tokens`` and ``/v1/responses/compact``.
+    """
 
     model: str | None = Field(None, description="Ignored: one model is served.")
     input: list[Item] = Field(default_factory=list, max_length=MOST_MESSAGES)
@@ -194,7 +196,7 @@ class InputTokensRequest(Fields):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, body: Any) -> Any:
-        """Normalizes plain texts and messages without a type; null is the same as a missing field."""
+        """Normalize plain texts and messages without a type; null is the same as a missing field."""
         body = {k: v for k, v in body.items() if v is not None}
         for name in _UNKNOWN:
             if name in body:
@@ -239,7 +241,7 @@ class ResponseRequest(TextRequest, InputTokensRequest, SamplingFields):
 
 
 def with_type(item: Any) -> Any:
-    """An item as it is validated: a message may lack its type, and its content may be a text."""
+    """Return an item as it is validated: a message may lack its type, and its content may be a text."""
     if not isinstance(item, dict) or "role" not in item:
         return item
     item = {"type": "message", **item}

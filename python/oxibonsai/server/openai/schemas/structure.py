@@ -79,7 +79,7 @@ class StructureFields(Checked):
     structured_outputs: StructuredOutputs | None = None
 
     def structure(self) -> Structure | None:
-        """The requested structure.
+        """Return the requested structure.
 
         Raises:
             RequestError: More than one field is given, or a schema or grammar is invalid.
