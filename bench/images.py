@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.devices import default_threads, profile, profile_lines
-from oxibonsai.images.parameters import ArrayTensors
-from oxibonsai.images.transformer import ImageTransformer
-from oxibonsai.images.vae import Vae
+from oxibonsai.diffusion.parameters import ArrayTensors
+from oxibonsai.diffusion.transformer import ImageTransformer
+from oxibonsai.diffusion.vae import Vae
 from random_image_tensors import CONFIG, TEXT_TOKENS, floats, transformer_tensors, vae_tensors
 
 Floats = npt.NDArray[np.float32]

@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 import make_random_bonsai
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.images.model_files import ModelFiles
-from oxibonsai.images.network import Network
-from oxibonsai.images.parameters import ArrayTensors
-from oxibonsai.images.text_encoder import LAYERS
-from oxibonsai.images.text_files import TextFiles
-from oxibonsai.images.write_one_file import write_one_file
+from oxibonsai.diffusion.model_files import ModelFiles
+from oxibonsai.diffusion.network import Network
+from oxibonsai.diffusion.parameters import ArrayTensors
+from oxibonsai.diffusion.text_encoder import LAYERS
+from oxibonsai.diffusion.text_files import TextFiles
+from oxibonsai.diffusion.write_one_file import write_one_file
 from oxibonsai.quantize.weight_types import type_named
 from random_image_tensors import CONFIG, ternary_blocks, transformer_tensors, vae_tensors
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from oxibonsai.devices import open_device
 from oxibonsai.distributed.layout import Layout
 from oxibonsai.distributed.traffic import StepTraffic, predict
+from oxibonsai.loading import open_model
 from oxibonsai.models import Model, load_model
-from oxibonsai.opening import open_model
 
 TOKENS, PROMPT_TOKENS = 32, 64
 

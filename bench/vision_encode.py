@@ -35,7 +35,7 @@ from PIL import Image
 from mtmd import MtmdTower, build
 from oxibonsai import _core
 from oxibonsai.devices import default_threads
-from oxibonsai.vision import Picture, Tower
+from oxibonsai.vision import DecodedImage, Tower
 
 Floats = npt.NDArray[np.float32]
 Shapes = dict[str, tuple[int, ...]]
@@ -225,7 +225,7 @@ def random_pixels(path: Path, side: int, count: int) -> list[Floats]:
     tower = Tower.open(path, _core.CpuDevice(1), lambda text: 1)
     random = np.random.default_rng(3)
     images = (random.integers(0, 256, (side, side, 3), np.uint8) for _ in range(count))
-    return [tower.processor.prepare(Picture(Image.fromarray(i))).pixels for i in images]
+    return [tower.processor.prepare(DecodedImage(Image.fromarray(i))).pixels for i in images]
 
 
 def compare(

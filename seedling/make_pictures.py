@@ -25,8 +25,8 @@ import torch
 from PIL import Image
 
 from oxibonsai import ImagePipeline
-from oxibonsai.images.model_files import PartNames, open_image_model
-from oxibonsai.images.write_one_file import write_one_file
+from oxibonsai.diffusion.model_files import PartNames, open_image_model
+from oxibonsai.diffusion.write_one_file import write_one_file
 from oxibonsai.sources.packaged import PICTURE_MODEL, resolve_packaged
 from pictures.autoencoder import load_autoencoder, train_autoencoder
 from pictures.captions import Scene, all_scenes, held_out_scenes

@@ -18,7 +18,7 @@ import pytest
 import oxibonsai
 
 sys.path.insert(0, str(Path(__file__).parent / "vision"))
-import seeing_model
+import vision_model
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -98,7 +98,7 @@ def given(page: Path, folder: Path) -> dict[str, Any]:
     if page.name == "vision.md":
         image_module = pytest.importorskip("PIL.Image", reason="needs Pillow")
         names["image"] = image_module.new("RGB", (40, 30), "green")
-        seeing_model.write_seeing_model(folder)
+        vision_model.write_vision_model(folder)
     return names
 
 

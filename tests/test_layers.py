@@ -26,12 +26,19 @@ NATIVE = {
 
 _FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
-_BELOW_ENGINE = _FILES | _TEXT | {"architectures", "devices", "lora", "models", "opening", "vision"}
-_BELOW_SERVER = _BELOW_ENGINE | {"engine", "chat", "images", "lane", "fair_share", "device_names"}
+_BELOW_ENGINE = _FILES | _TEXT | {"architectures", "devices", "lora", "models", "loading", "vision"}
+_BELOW_SERVER = _BELOW_ENGINE | {
+    "engine",
+    "chat",
+    "diffusion",
+    "serial_queue",
+    "fair_share",
+    "device_names",
+}
 PYTHON = {
     "errors": set(),
     "fair_share": set(),
-    "lane": {"errors", "fair_share"},
+    "serial_queue": {"errors", "fair_share"},
     "device_names": set(),
     "files": {"errors"},
     "sources": {"errors", "files"},
@@ -54,7 +61,7 @@ PYTHON = {
     },
     "vision": {
         "errors",
-        "lane",
+        "serial_queue",
         "files",
         "sources",
         "checkpoint",
@@ -76,7 +83,7 @@ PYTHON = {
         "models",
         "_core",
     },
-    "opening": {
+    "loading": {
         "errors",
         "files",
         "sources",
@@ -101,11 +108,11 @@ PYTHON = {
     "tokenizer": {"errors", "_core"},
     "chat_template": {"errors"},
     "sampling": {"errors", "_core"},
-    "structured": {"errors", "lane", "tokenizer", "_core"},
+    "structured": {"errors", "serial_queue", "tokenizer", "_core"},
     "output": {"errors", "structured"},
     "engine": _BELOW_ENGINE | {"fair_share"},
     "chat": _BELOW_ENGINE | {"engine"},
-    "images": _BELOW_ENGINE | {"convert", "quantize"},
+    "diffusion": _BELOW_ENGINE | {"convert", "quantize"},
     "evaluate": {"errors", "engine", "tokenizer"},
     "imatrix": {"errors", "files", "engine", "evaluate", "models", "_core"},
     "train": {"errors", "files", "convert"},
@@ -142,7 +149,7 @@ SERVER = {
         "backend",
         "errors",
         "generation_metrics",
-        "generations",
+        "submitter",
         "lifecycle",
         "model_settings",
         "setting_types",

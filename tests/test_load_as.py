@@ -14,7 +14,7 @@ import oxibonsai
 import tiny_model
 from oxibonsai import RequestError
 from oxibonsai.cli.cache import cache as cache_command
-from oxibonsai.opening import QuantizedCache, open_model, quantized
+from oxibonsai.loading import QuantizedCache, open_model, quantized
 from oxibonsai.quantize import quantize
 
 IDS = [5, 6, 7]

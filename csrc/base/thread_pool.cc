@@ -18,41 +18,41 @@ ThreadPool::ThreadPool(int threads) : size_(threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  if (crew_ == nullptr) return;
+  if (workers_ == nullptr) return;
   if (owner_process_ != getpid()) {
     leave_behind();
     return;
   }
   {
-    const std::lock_guard<std::mutex> lock(crew_->mutex);
-    crew_->stop = true;
+    const std::lock_guard<std::mutex> lock(workers_->mutex);
+    workers_->stop = true;
   }
-  crew_->wake.notify_all();
-  for (std::thread& t : crew_->threads) t.join();
+  workers_->wake.notify_all();
+  for (std::thread& t : workers_->threads) t.join();
 }
 
 void ThreadPool::start() {
   leave_behind();
-  crew_ = std::make_unique<Crew>();
+  workers_ = std::make_unique<Workers>();
   owner_process_ = getpid();
   for (int i = 1; i < size_; ++i)
-    crew_->threads.emplace_back([&crew = *crew_, i] { serve(crew, i); });
+    workers_->threads.emplace_back([&workers = *workers_, i] { serve(workers, i); });
 }
 
 // Forgets threads that exist in the parent process only. Neither they nor what they wait on may be
 // destroyed, nor used: the condition still counts them, and a call would wait for them for ever.
-void ThreadPool::leave_behind() { static_cast<void>(crew_.release()); }
+void ThreadPool::leave_behind() { static_cast<void>(workers_.release()); }
 
-void ThreadPool::serve(Crew& crew, int index) {
+void ThreadPool::serve(Workers& workers, int index) {
   unsigned seen = 0;
   for (;;) {
     std::shared_ptr<StagedWork> work;
     {
-      std::unique_lock<std::mutex> lock(crew.mutex);
-      crew.wake.wait(lock, [&] { return crew.stop || crew.generation != seen; });
-      if (crew.stop) return;
-      seen = crew.generation;
-      work = crew.work;
+      std::unique_lock<std::mutex> lock(workers.mutex);
+      workers.wake.wait(lock, [&] { return workers.stop || workers.generation != seen; });
+      if (workers.stop) return;
+      seen = workers.generation;
+      work = workers.work;
     }
     if (work != nullptr && index < work->threads()) work->take_part(index);
   }
@@ -61,17 +61,17 @@ void ThreadPool::serve(Crew& crew, int index) {
 void ThreadPool::offer(std::shared_ptr<StagedWork> work) {
   if (owner_process_ != getpid()) start();
   {
-    const std::lock_guard<std::mutex> lock(crew_->mutex);
-    crew_->work = std::move(work);
-    ++crew_->generation;
+    const std::lock_guard<std::mutex> lock(workers_->mutex);
+    workers_->work = std::move(work);
+    ++workers_->generation;
   }
-  crew_->wake.notify_all();
+  workers_->wake.notify_all();
 }
 
 // A thread that wakes from now on finds nothing to do.
 void ThreadPool::withdraw() {
-  const std::lock_guard<std::mutex> lock(crew_->mutex);
-  crew_->work.reset();
+  const std::lock_guard<std::mutex> lock(workers_->mutex);
+  workers_->work.reset();
 }
 
 PoolRun ThreadPool::run(int threads, std::vector<int64_t> items, const StagedWork::Work& work) {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/crew_size.h"
+#include "base/active_threads.h"
 #include "base/staged_work.h"
 
 namespace oxibonsai {
@@ -39,7 +39,7 @@ class ThreadPool {
 
  private:
   // The threads beside the caller's, and what they wait for.
-  struct Crew {
+  struct Workers {
     std::mutex mutex;
     std::condition_variable wake;
     // A thread may still hold the work when run() has returned, so that it needs no waiting for.
@@ -51,14 +51,14 @@ class ThreadPool {
 
   void start();
   void leave_behind();
-  static void serve(Crew& crew, int index);
+  static void serve(Workers& workers, int index);
   void offer(std::shared_ptr<StagedWork> work);
   void withdraw();
 
   const int size_;
   long owner_process_ = 0;  // threads don't survive a fork: a child makes its own
   std::mutex run_mutex_;
-  std::unique_ptr<Crew> crew_;  // null until there is work to share
+  std::unique_ptr<Workers> workers_;  // null until there is work to share
 };
 
 }  // namespace oxibonsai

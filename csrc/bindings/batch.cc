@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "bindings/register.h"
-#include "graph/batch_words.h"
+#include "graph/serialized_batch.h"
 #include "graph/graph.h"
 
 namespace py = pybind11;

@@ -302,9 +302,9 @@ void register_elementwise_ops(GraphClass& c) {
           },
           py::arg("x"), py::arg("like"), py::arg("floor"))
       .def(
-          "keep_largest",
+          "gaussian_top_k",
           [](Graph& g, const PyValue& x, float deviations) {
-            return add_one(g, graph::KeepLargest{x.id, deviations});
+            return add_one(g, graph::GaussianTopK{x.id, deviations});
           },
           py::arg("x"), py::arg("deviations"))
       .def(

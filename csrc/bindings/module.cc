@@ -10,7 +10,7 @@ PYBIND11_MODULE(_core, m) {
   register_format_writer(m);
   register_cpu(m);
   register_graph(m);
-  register_shards(m);
+  register_tensor_parallel(m);
   register_batch(m);
   register_device(m);
   register_gpu(m);

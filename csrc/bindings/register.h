@@ -19,7 +19,7 @@ void register_graph(pybind11::module_& m);
 void register_batch(pybind11::module_& m);
 void register_device(pybind11::module_& m);
 void register_gpu(pybind11::module_& m);
-void register_shards(pybind11::module_& m);
+void register_tensor_parallel(pybind11::module_& m);
 void register_sampling(pybind11::module_& m);
 
 // The batch that a Python object holds; nobody changes it while it is held.

@@ -80,7 +80,7 @@ Executable::Executable(const CpuDevice& device, const graph::Graph& graph)
       lowered_(graph::lower(graph)),
       state_(graph.state()),
       checker_(lowered_, state_),
-      crew_(pool_->size()) {
+      active_threads_(pool_->size()) {
   make_storages();
   make_runners(device);
   make_stages();
@@ -267,7 +267,7 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
       ends.push_back(items.back() += part.runner->items(step, part.phase));
   }
   std::unique_ptr<OpClocks> clocks;
-  if (profiler_->is_on()) clocks = std::make_unique<OpClocks>(lowered_.ops.size(), crew_.threads());
+  if (profiler_->is_on()) clocks = std::make_unique<OpClocks>(lowered_.ops.size(), active_threads_.threads());
   const auto work = [&](uint32_t stage, int64_t item) {
     const int64_t* end = ends.data() + first_part[stage];
     size_t part = 0;
@@ -279,7 +279,7 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
     p.runner->run(step, p.phase, item - first);
     clocks->add(p.op, OpClocks::Clock::now() - begin);
   };
-  crew_.record(pool_->run(crew_.threads(), std::move(items), work));
+  active_threads_.record(pool_->run(active_threads_.threads(), std::move(items), work));
   files_.check_unchanged();
   if (clocks != nullptr) profiler_->add(lowered_, step, *clocks);
   if (state_.paged.empty() && state_.slot.empty()) give_back();

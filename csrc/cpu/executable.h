@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/aligned.h"
-#include "base/crew_size.h"
+#include "base/active_threads.h"
 #include "base/file_set.h"
 #include "base/huge_buffer.h"
 #include "cpu/device.h"
@@ -99,7 +99,7 @@ class Executable {
   std::vector<Lifetime> lifetimes_;  // of the storages, then of the workspace of each op
 
   std::mutex mutex_;
-  CrewSize crew_;
+  ActiveThreads active_threads_;
   StepBuffer memory_;
   std::vector<int64_t> planned_;  // bytes of storages and workspaces that the plan is for
   MemoryPlan plan_;

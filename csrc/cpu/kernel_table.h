@@ -240,7 +240,7 @@ struct KernelTable {
   // y = x * sqrt(mean(like^2)) / sqrt(max(mean(x^2), floor)). y may be x.
   void (*match_rms)(const float* x, const float* like, int64_t n, float floor, float* y);
   // y = max(x - (mean + deviations * sqrt(var)), 0). y may be x.
-  void (*keep_largest)(const float* x, int64_t n, float deviations, float* y);
+  void (*gaussian_top_k)(const float* x, int64_t n, float deviations, float* y);
   void (*rope_halves)(const RopeArgs&);  // pairs (i, i + pairs): NEOX
   void (*rope_pairs)(const RopeArgs&);   // pairs (2i, 2i + 1): interleaved
   void (*hadamard)(const HadamardArgs&);

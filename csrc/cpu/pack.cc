@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "quant/fp4_scales.h"
-#include "quant/split.h"
+#include "quant/unpack.h"
 
 namespace oxibonsai::cpu {
 namespace {
@@ -155,7 +155,7 @@ void pack_tile(quant::QuantType type, const uint8_t* file_rows, int64_t row_byte
   for (int r = 0; r < rows; ++r) {
     const uint8_t* from = file_rows + r * row_bytes;
     for (int64_t b = 0; b < cols / t.group; ++b, from += t.bytes) {
-      quant::split_block(type, from, &parts);
+      quant::unpack_block(type, from, &parts);
       put_block(f, at, parts, tile_rows, r, tile + b * at.bytes);
     }
   }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/file_set.h"
-#include "gpu/split_weight.h"
+#include "gpu/unpack_weight.h"
 
 namespace oxibonsai::gpu {
 namespace {
@@ -15,7 +15,7 @@ constexpr int64_t kMostRows = int64_t{8} * 65535;
 constexpr int64_t kPieceBytes = 16 << 20;
 
 void pack_planes(const graph::Weight& w, Backend& backend, ThreadPool& pool, Address to) {
-  const int64_t bytes = split_bytes(w);
+  const int64_t bytes = unpack_bytes(w);
   std::vector<uint8_t> planes(static_cast<size_t>(bytes));
   const int64_t piece = std::clamp<int64_t>(w.rows() / (4 * pool.size()), 1, 256);
   for (int64_t expert = 0; expert < w.experts(); ++expert) {
@@ -45,7 +45,7 @@ PackedWeight::PackedWeight(graph::WeightPtr weight, Address data,
     : weight_(std::move(weight)), data_(data), keeper_(std::move(keeper)) {
   if (weight_->integer()) {
     form_ = form_name(weight_->type());
-    integer_args_ = split_args(*weight_, 0, weight_->rows());
+    integer_args_ = unpack_args(*weight_, 0, weight_->rows());
   } else {
     form_ = quant::traits(weight_->type()).name;
   }
@@ -63,7 +63,7 @@ args::FloatLinearArgs PackedWeight::float_args() const {
 std::shared_ptr<const PackedWeight> PackedWeight::slice(const graph::WeightPtr& part) const {
   auto sliced = std::make_shared<PackedWeight>(part, data_, keeper_);
   if (weight_->integer())
-    sliced->integer_args_ = split_args(*weight_, part->first_row(), part->rows());
+    sliced->integer_args_ = unpack_args(*weight_, part->first_row(), part->rows());
   else
     sliced->data_ = data_ + part->first_row() * weight_->row_bytes();
   return sliced;
@@ -73,7 +73,7 @@ int64_t packed_size(const graph::Weight& w) {
   if (w.rows() > kMostRows)
     throw UnsupportedError(w.name() + " has " + std::to_string(w.rows()) +
                            " rows; a GPU takes at most " + std::to_string(kMostRows));
-  return w.experts() * (w.integer() ? split_bytes(w) : w.rows() * w.row_bytes());
+  return w.experts() * (w.integer() ? unpack_bytes(w) : w.rows() * w.row_bytes());
 }
 
 std::vector<PackedWeightPtr> pack_weights(const graph::Weights& weights, Backend& backend,

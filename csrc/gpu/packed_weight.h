@@ -12,7 +12,7 @@
 
 namespace oxibonsai::gpu {
 
-// A weight in a device's memory: planes (gpu/split_weight.h) of an integer type, the stored rows of
+// A weight in a device's memory: planes (gpu/unpack_weight.h) of an integer type, the stored rows of
 // a float one.
 class PackedWeight {
  public:

@@ -59,7 +59,7 @@ RunnerPtr make_runner(const graph::JoinHeads& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::RmsNorm& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::LayerNorm& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::MatchRms& op, const RunnerContext& c);
-RunnerPtr make_runner(const graph::KeepLargest& op, const RunnerContext& c);
+RunnerPtr make_runner(const graph::GaussianTopK& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Linear& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::RoundInt8& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Hadamard& op, const RunnerContext& c);

@@ -19,7 +19,7 @@ std::vector<Value> infer(const MatchRms& op, const Checker& c) {
   return {{x.rows, x.cols}};
 }
 
-std::vector<Value> infer(const KeepLargest& op, const Checker& c) {
+std::vector<Value> infer(const GaussianTopK& op, const Checker& c) {
   const Value& x = c.floats(op.x);
   return {{x.rows, x.cols}};
 }

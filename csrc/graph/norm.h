@@ -43,8 +43,8 @@ struct MatchRms {
 
 // out = max(x - (mean(x) + deviations * sqrt(var(x))), 0) over each row: what is left of the
 // largest values.
-struct KeepLargest {
-  static constexpr const char* kName = "keep_largest";
+struct GaussianTopK {
+  static constexpr const char* kName = "gaussian_top_k";
   ValueId x = kNoValue;
   float deviations = 0.0f;
   ValueId out = kNoValue;
@@ -53,7 +53,7 @@ struct KeepLargest {
 };
 
 std::vector<Value> infer(const MatchRms& op, const Checker& c);
-std::vector<Value> infer(const KeepLargest& op, const Checker& c);
+std::vector<Value> infer(const GaussianTopK& op, const Checker& c);
 std::vector<Value> infer(const RmsNorm& op, const Checker& c);
 std::vector<Value> infer(const LayerNorm& op, const Checker& c);
 

@@ -31,7 +31,7 @@ using OpVariant =
                  Route, Dispatch, ExpertLinear, Combine, GateRows, Conv1d, GatedDelta, Mamba2Scan,
                  MambaScan, Wkv7Scan, SelectColumns, TransposeHeads, JoinHeads, HeadLinear,
                  JoinRows, SplitRows, Sinusoids, Modulate, AddGated, GroupMoments, Conv2d, MixParts,
-                 MatchRms, KeepLargest, Gather>;
+                 MatchRms, GaussianTopK, Gather>;
 
 template <class T, class Variant>
 constexpr bool kIsAlternative = false;

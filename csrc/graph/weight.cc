@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "quant/split.h"
+#include "quant/unpack.h"
 
 namespace oxibonsai::graph {
 

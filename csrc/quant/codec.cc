@@ -5,7 +5,7 @@
 
 #include "base/f16.h"
 #include "quant/block.h"
-#include "quant/split.h"
+#include "quant/unpack.h"
 
 namespace oxibonsai::quant {
 namespace {
@@ -81,7 +81,7 @@ void decode_blocks(const uint8_t* blocks, float* out, int64_t count) {
   const CodeForm form = code_form(kType);
   BlockParts parts;
   for (int64_t i = 0; i < count; i += t.group, blocks += t.bytes) {
-    split_block(kType, blocks, &parts);
+    unpack_block(kType, blocks, &parts);
     decode_parts(parts, form, t.group, out + i);
   }
 }

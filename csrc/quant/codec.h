@@ -15,7 +15,7 @@ void decode_bf16(const uint8_t* blocks, float* out, int64_t count);
 void decode_f8_e4m3(const uint8_t* blocks, float* out, int64_t count);
 void decode_f8_e5m2(const uint8_t* blocks, float* out, int64_t count);
 
-// Every integer type (quant/split.h).
+// Every integer type (quant/unpack.h).
 template <QuantType kType>
 void decode_blocks(const uint8_t* blocks, float* out, int64_t count);
 

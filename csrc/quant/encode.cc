@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "quant/encoders.h"
-#include "quant/join.h"
+#include "quant/pack.h"
 
 namespace oxibonsai::quant {
 namespace {
@@ -22,7 +22,7 @@ void encode_row(const float* values, const float* importance, int64_t cols, uint
   BlockParts parts{};
   for (int64_t i = 0; i < cols; i += t.group, blocks += t.bytes) {
     kFit(values + i, importance != nullptr ? importance + i : nullptr, &parts);
-    join_block(kType, parts, blocks);
+    pack_block(kType, parts, blocks);
   }
 }
 

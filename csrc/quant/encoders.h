@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "quant/quant_type.h"
-#include "quant/split.h"
+#include "quant/unpack.h"
 
 namespace oxibonsai::quant {
 

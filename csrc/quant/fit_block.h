@@ -6,7 +6,7 @@
 // stored.
 
 #include "quant/fit_scale.h"
-#include "quant/split.h"
+#include "quant/unpack.h"
 
 namespace oxibonsai::quant {
 

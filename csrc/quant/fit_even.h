@@ -3,7 +3,7 @@
 // Blocks of 32 whose weights all count alike, in little more time than it takes to round them:
 // four starts are rounded at once, and the one whose codes suit a scale best is taken.
 
-#include "quant/split.h"
+#include "quant/unpack.h"
 
 namespace oxibonsai::quant {
 

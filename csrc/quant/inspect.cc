@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "quant/split.h"
-#include "quant/split_grid.h"
+#include "quant/unpack.h"
+#include "quant/unpack_grid.h"
 
 namespace oxibonsai::quant {
 namespace {
@@ -74,7 +74,7 @@ BlockReport inspect(QuantType type, const uint8_t* blocks, int64_t weights) {
       ++report.not_finite;
     }
     if (!two_bits) continue;
-    split_block(type, blocks, &parts);
+    unpack_block(type, blocks, &parts);
     report.codes_of_three += std::count(parts.code, parts.code + t.group, 3);
   }
   return report;

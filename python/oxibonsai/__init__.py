@@ -23,6 +23,7 @@ from oxibonsai.errors import (
 )
 
 if TYPE_CHECKING:
+    from oxibonsai.diffusion.pipeline import ImagePipeline
     from oxibonsai.engine import Engine, EnginePool, Options
     from oxibonsai.hf import (
         AutoModel,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         AutoProcessor,
         AutoTokenizer,
     )
-    from oxibonsai.images.pipeline import ImagePipeline
     from oxibonsai.llm import LLM, AsyncLLM, CompletionOutput, RequestOutput, load
     from oxibonsai.sampling import SamplingParams
     from oxibonsai.structured import Structure
@@ -80,7 +80,7 @@ _LAZY = {
     "AutoProcessor": "oxibonsai.hf",
     "AutoTokenizer": "oxibonsai.hf",
     "Engine": "oxibonsai.engine",
-    "ImagePipeline": "oxibonsai.images.pipeline",
+    "ImagePipeline": "oxibonsai.diffusion.pipeline",
     "EnginePool": "oxibonsai.engine",
     "Options": "oxibonsai.engine",
     "SamplingParams": "oxibonsai.sampling",

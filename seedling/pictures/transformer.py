@@ -17,9 +17,9 @@ from torch.nn.utils import parametrize
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import CPU, open_device
-from oxibonsai.images.latents import Grid
-from oxibonsai.images.schedule import shift, sigmas
-from oxibonsai.images.text_files import TextFiles
+from oxibonsai.diffusion.latents import Grid
+from oxibonsai.diffusion.schedule import shift, sigmas
+from oxibonsai.diffusion.text_files import TextFiles
 from oxibonsai.train.quantizer import GroupQuantizer, quantized
 from oxibonsai.train.settings import FORMATS, WeightFormat
 from pictures.autoencoder import encode, learning_rate, load_autoencoder

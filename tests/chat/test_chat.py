@@ -73,14 +73,14 @@ def run(engine: Engine, request: ChatRequest, params: SamplingParams = DRAWN) ->
 
 
 def test_the_prompt_is_the_templates(engine: Engine) -> None:
-    turn = prepare(engine, ChatRequest(ASK))
-    assert turn.prompt == "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\n"
-    assert engine.tokenizer.decode(turn.ids, skip_special=False) == turn.prompt
+    prepared = prepare(engine, ChatRequest(ASK))
+    assert prepared.prompt == "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\n"
+    assert engine.tokenizer.decode(prepared.ids, skip_special=False) == prepared.prompt
 
 
 def test_an_answer_can_be_begun_by_the_request(engine: Engine) -> None:
-    turn = prepare(engine, ChatRequest([*ASK, {"role": "assistant", "content": "so far"}]))
-    assert turn.prompt.endswith("<|im_start|>assistant\nso far")
+    prepared = prepare(engine, ChatRequest([*ASK, {"role": "assistant", "content": "so far"}]))
+    assert prepared.prompt.endswith("<|im_start|>assistant\nso far")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -97,9 +97,9 @@ def test_a_required_call_is_read_back_and_fits_its_schema(engine: Engine, seed: 
 
 
 def test_tools_that_may_not_be_called_are_not_in_the_prompt(engine: Engine) -> None:
-    turn = prepare(engine, ChatRequest(ASK, tools=[TOOL], tool_choice="none"))
-    assert "<tools>" not in turn.prompt
-    assert turn.options.structure is None
+    prepared = prepare(engine, ChatRequest(ASK, tools=[TOOL], tool_choice="none"))
+    assert "<tools>" not in prepared.prompt
+    assert prepared.options.structure is None
 
 
 @pytest.mark.parametrize("think", [True, False])

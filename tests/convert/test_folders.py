@@ -11,7 +11,7 @@ from hf_folders import CASES, Case, save
 import oxibonsai
 from oxibonsai import AutoModelForCausalLM, AutoTokenizer, FormatError
 from oxibonsai.convert.language_model import convert
-from oxibonsai.opening import open_model
+from oxibonsai.loading import open_model
 
 pytest.importorskip("torch", reason="needs transformers and torch")
 pytest.importorskip("transformers", reason="needs transformers and torch")

@@ -17,8 +17,8 @@ from oxibonsai.devices import LayerSplit, Pipeline, chosen_device, one_device, o
 from oxibonsai.devices.pipeline import layer_of
 from oxibonsai.engine import Engine, Sequence, restore, save
 from oxibonsai.engine.memory import make_cache, plan_slots
+from oxibonsai.loading import open_model
 from oxibonsai.models import ARCHITECTURES, Model, check_parity, load_model
-from oxibonsai.opening import open_model
 
 IDS = [int(i) for i in np.random.default_rng(3).integers(0, 200, 75)]
 GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)

@@ -81,8 +81,8 @@ def main(tensor: str, pipeline: str, *models: str) -> None:
     """One rank's part in all models, one after the other; rank 0 prints a line of JSON each."""
     from oxibonsai.distributed import Identity, Link, RankPlan, follow, join, verify
     from oxibonsai.distributed.device import RankDevice
+    from oxibonsai.loading import open_model
     from oxibonsai.models import load_model
-    from oxibonsai.opening import open_model
 
     group = join(int(tensor), int(pipeline), Link("lo", 60.0, 120.0))
     for model in models:

@@ -15,9 +15,9 @@ from oxibonsai.devices import open_device
 from oxibonsai.distributed import Group, Identity, Layout, verify
 from oxibonsai.distributed.traffic import predict
 from oxibonsai.graph import Builder
+from oxibonsai.loading import open_model
 from oxibonsai.models import load_model
 from oxibonsai.models.parity_suite import _suite
-from oxibonsai.opening import open_model
 
 IDENTITY = Identity("1.0", "a model", "3 x 1", "4096")
 

@@ -21,8 +21,8 @@ from oxibonsai import Engine, SamplingParams
 from oxibonsai.distributed import Group, Layout, RankPlan, follow
 from oxibonsai.distributed.group import Floats, Words
 from oxibonsai.engine.loading import replicate
+from oxibonsai.loading import open_model
 from oxibonsai.models import load_model
-from oxibonsai.opening import open_model
 
 PATIENCE = 60.0  # seconds
 SAMPLING = SamplingParams(temperature=0.9, seed=4, max_tokens=12, ignore_eos=True)

@@ -13,8 +13,8 @@ from oxibonsai import RequestError, UnsupportedError
 from oxibonsai.convert.language_model import convert
 from oxibonsai.distributed import Group, Layout, RankPlan
 from oxibonsai.distributed.__main__ import cli
+from oxibonsai.loading import open_model
 from oxibonsai.models import load_model
-from oxibonsai.opening import open_model
 
 
 def plan(tensor: int, pipeline: int) -> RankPlan:

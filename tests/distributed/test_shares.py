@@ -10,8 +10,8 @@ import pytest
 from oxibonsai.devices import open_device
 from oxibonsai.distributed.layout import Layout
 from oxibonsai.distributed.traffic import predict
+from oxibonsai.loading import open_model
 from oxibonsai.models import Model, load_model
-from oxibonsai.opening import open_model
 
 TOKENS = 4
 

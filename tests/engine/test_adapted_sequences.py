@@ -12,8 +12,8 @@ import oxibonsai
 from oxibonsai import CapacityError, RequestError, SamplingParams
 from oxibonsai.engine import Options, adapted_models
 from oxibonsai.engine.engine import Engine
+from oxibonsai.loading import open_adapters
 from oxibonsai.lora import Adapter
-from oxibonsai.opening import open_adapters
 
 PROMPT = list(range(5, 75))
 PARAMS = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)

@@ -55,7 +55,7 @@ def further_logits(engine: Engine, ids: list[int]) -> tuple[Floats, Floats]:
     batch.add(ids, pages=[0, 1, 2], slot=0, outputs=n)
     slots = engine.model.new_slots(1) if engine.model.graph.slot_entries else None
     pools = [engine.model.new_pages("f32", 3)]
-    logits, states = engine.model.run_followed(batch, pools, slots)
+    logits, states = engine.model.run_with_hidden_states(batch, pools, slots)
     batch = _core.Batch()
     batch.add(ids[1:], pages=[0, 1, 2], outputs=n - 1)
     return logits, layer.run(batch, [layer.new_pages("f32", 3)], states[:-1])[0]

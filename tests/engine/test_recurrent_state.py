@@ -22,7 +22,7 @@ from oxibonsai.engine.batching import make_batch, reserve
 from oxibonsai.engine.scheduler import Chunk
 from oxibonsai.hf.rows import Rows
 from oxibonsai.imatrix import collection
-from oxibonsai.opening import open_model
+from oxibonsai.loading import open_model
 from recurrent_model import DRAWN, GREEDY, IDS, Load, assert_all_given_back, finish, run, told
 
 

@@ -17,7 +17,7 @@
 #include "cpu/dispatch.h"
 #include "cpu/packed_weight.h"
 #include "cpu/quantized_rows.h"
-#include "quant/split.h"
+#include "quant/unpack.h"
 
 using namespace oxibonsai;
 using quant::QuantType;

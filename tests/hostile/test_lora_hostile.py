@@ -21,7 +21,7 @@ from mutations import JUNK, LittleMemory, edits, flips, ids, prefixes, refused
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.peft_config import read_peft_config
 from oxibonsai.errors import FormatError, OxiBonsaiError, UnsupportedError
-from oxibonsai.opening import open_adapters
+from oxibonsai.loading import open_adapters
 
 TARGET = "blk.0.attn_k.weight"  # [128, 128] in the tiny model
 RANK = 2

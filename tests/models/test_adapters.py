@@ -48,7 +48,7 @@ def logits_of(model: Path, lora: Any = (), **options: Any) -> npt.NDArray[np.flo
     return oxibonsai.load(model, kv_type="f32", lora=lora, **options).logits(IDS)
 
 
-def folded(path: Path, *adapted: tuple[adapters.Pairs, float]) -> None:
+def rotated(path: Path, *adapted: tuple[adapters.Pairs, float]) -> None:
     """The float model with W + scale * B A in place of W, summed in float64."""
     plain = path.with_suffix(".plain")
     float_model.write(plain)
@@ -70,7 +70,7 @@ def assert_close(found: npt.NDArray[np.float32], truth: npt.NDArray[np.float32])
 
 
 def test_an_adapter_is_a_sum_to_the_weights(folder: Path, tmp_path: Path) -> None:
-    folded(tmp_path / "f.gguf", (adapters.random_pairs(), ALPHA / 3))
+    rotated(tmp_path / "f.gguf", (adapters.random_pairs(), ALPHA / 3))
     truth = logits_of(tmp_path / "f.gguf")
     found = logits_of(folder / "float.gguf", folder / "a.gguf")
     assert_close(found, truth)
@@ -84,7 +84,7 @@ def test_a_part_of_layers_that_run_together_is_changed_alone(
 ) -> None:
     pairs = adapters.random_pairs([target], rank=1)
     adapters.write(tmp_path / "a.gguf", adapters.tensors_of(pairs))
-    folded(tmp_path / "f.gguf", (pairs, ALPHA))
+    rotated(tmp_path / "f.gguf", (pairs, ALPHA))
     found = logits_of(folder / "float.gguf", tmp_path / "a.gguf")
     assert_close(found, logits_of(tmp_path / "f.gguf"))
 
@@ -92,7 +92,7 @@ def test_a_part_of_layers_that_run_together_is_changed_alone(
 def test_several_adapters_are_added_each_with_its_scale(folder: Path, tmp_path: Path) -> None:
     first, second = adapters.random_pairs(), adapters.random_pairs(rank=16, seed=8)
     adapters.write(tmp_path / "b.gguf", adapters.tensors_of(second))
-    folded(tmp_path / "f.gguf", (first, 0.5 * ALPHA / 3), (second, -0.25 * ALPHA / 16))
+    rotated(tmp_path / "f.gguf", (first, 0.5 * ALPHA / 3), (second, -0.25 * ALPHA / 16))
     lora = [(str(folder / "a.gguf"), 0.5), (tmp_path / "b.gguf", -0.25)]
     assert_close(logits_of(folder / "float.gguf", lora), logits_of(tmp_path / "f.gguf"))
 

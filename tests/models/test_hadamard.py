@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import folded_models as fm
 import numpy as np
 import numpy.typing as npt
 import pytest
+import rotated_models as fm
 from test_same_bytes import check_batch, check_chunks, check_threads, digests_by_tier
 
 import adapters
@@ -48,8 +48,8 @@ def test_a_folded_model_gives_the_logits_of_the_plain_one(shape: fm.Shape, tmp_p
     twins = fm.twins(shape)
     twins.write_plain(tmp_path / "plain.gguf")
     twins.write_folded(tmp_path / "folded.gguf")
-    plain, folded = (logits_of(tmp_path / f"{name}.gguf") for name in ("plain", "folded"))
-    assert np.abs(folded - plain).max() <= BOUND * np.abs(plain).max()
+    plain, rotated = (logits_of(tmp_path / f"{name}.gguf") for name in ("plain", "folded"))
+    assert np.abs(rotated - plain).max() <= BOUND * np.abs(plain).max()
 
 
 @pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[3]], ids=lambda s: s.name)
@@ -66,11 +66,11 @@ def test_adapters_read_what_plain_layers_read(shape: fm.Shape, tmp_path: Path) -
     architecture = {"general.architecture": (shape.architecture, "str")}
     adapters.write(tmp_path / "a.gguf", pairs, changes=architecture)
     lora = [(tmp_path / "a.gguf", 0.25)]  # larger sums would only make noise larger
-    plain, folded = (
+    plain, rotated = (
         oxibonsai.load(tmp_path / f"{n}.gguf", lora=lora, kv_type="f32").logits(IDS)
         for n in ("plain", "folded")
     )
-    assert np.abs(folded - plain).max() <= BOUND * np.abs(plain).max()
+    assert np.abs(rotated - plain).max() <= BOUND * np.abs(plain).max()
     without = logits_of(tmp_path / "plain.gguf")
     assert np.abs(without - plain).max() > 0.1 * np.abs(plain).max()
 
@@ -94,7 +94,7 @@ def test_some_of_the_matrices_that_share_an_input_may_be_plain(
     twins.write_plain(path)
     plain = logits_of(path)
     names, kind = twins.contract["prism.hadamard.weight_names"]
-    twins.folded[left_out] = twins.plain[left_out]
+    twins.rotated[left_out] = twins.plain[left_out]
     kept = ([n for n in names if n != left_out], kind)
     twins.write_folded(path, {"prism.hadamard.weight_names": kept})
     assert np.abs(logits_of(path) - plain).max() <= BOUND * np.abs(plain).max()
@@ -103,8 +103,8 @@ def test_some_of_the_matrices_that_share_an_input_may_be_plain(
 @pytest.mark.parametrize("quant_type", ["Q2_0_g128", "PTQ1_0"])
 def test_quantized_folded_weights_mean_what_they_decode_to(quant_type: str, tmp_path: Path) -> None:
     shape = fm.Shape("qwen3", block=128, hidden=256, ff=512)
-    folded, plain = (logits_of(path) for path in fm.quantized(shape, quant_type, tmp_path))
-    cosine = np.vdot(plain, folded) / np.linalg.norm(plain) / np.linalg.norm(folded)
+    rotated, plain = (logits_of(path) for path in fm.quantized(shape, quant_type, tmp_path))
+    cosine = np.vdot(plain, rotated) / np.linalg.norm(plain) / np.linalg.norm(rotated)
     assert cosine > 0.999  # what rounding activations to int8 leaves
 
 

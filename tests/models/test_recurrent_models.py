@@ -21,8 +21,8 @@ from oxibonsai.models import Model, check_parity, load_model
 from oxibonsai.quantize import quantize
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
-import folded_models
 import recurrent_models as rm
+import rotated_models
 
 pytestmark = pytest.mark.hf
 
@@ -262,13 +262,13 @@ def test_a_folded_file_gives_the_logits_of_its_plain_twin(
         w: random.choice(np.array([-1, 1]), w) for w in sorted({s[1] for s in shapes.values()})
     }
     heads, keys = (case.options[f"linear_num_{kind}_heads"] for kind in ("value", "key"))
-    folded = {}
+    rotated = {}
     for name, (rows, cols) in shapes.items():
         values = checkpoint.vector(name).reshape(rows, cols)
         if grouped and "ssm_out" in name:
             tiled = np.arange(cols).reshape(heads // keys, keys, cols // heads)
             values = values[:, tiled.swapaxes(0, 1).reshape(-1)]
-        folded[name] = (0, folded_models.fold(values, signs[cols], block).astype(np.float32))
+        rotated[name] = (0, rotated_models.rotation(values, signs[cols], block).astype(np.float32))
     contract = {
         "version": (1, "u32"),
         "block_size": (block, "u32"),
@@ -283,7 +283,7 @@ def test_a_folded_file_gives_the_logits_of_its_plain_twin(
     }
     entries: dict[str, tuple[Any, str]] = {f"prism.hadamard.{k}": v for k, v in contract.items()}
     entries |= {f"qwen35.{k}": v for k, v in _RECURRENT.items()}
-    gguf_copy.copy(plain, tmp_path / "folded.gguf", keys=entries, tensors=folded)
+    gguf_copy.copy(plain, tmp_path / "folded.gguf", keys=entries, tensors=rotated)
     truth = Runs.of(plain).logits()
     logits = Runs.of(tmp_path / "folded.gguf").logits()
     assert np.abs(logits - truth).max() <= 1e-4 * np.abs(truth).max()

@@ -297,7 +297,7 @@ def test_a_name_leads_there_and_back() -> None:
             continue
         assert isinstance(names, Namer)
         tensors = [f"blk.7.{part}.weight" for part in names.layer_names.values()]
-        tensors += [f"blk.7.{part}" for part in names.loose.values()]
+        tensors += [f"blk.7.{part}" for part in names.extra.values()]
         tensors += [f"{part}.bias" for part in names.biased if part in names.fixed.values()]
         for tensor in tensors:
             parameter = names.parameter(tensor)

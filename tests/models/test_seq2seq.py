@@ -16,9 +16,9 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.distributed import Group, Layout, RankPlan
 from oxibonsai.engine import ContextShift, Engine, Options
+from oxibonsai.loading import open_model
 from oxibonsai.models import load_model
 from oxibonsai.models.t5 import causal_bucket_of
-from oxibonsai.opening import open_model
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import conversions

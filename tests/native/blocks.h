@@ -10,7 +10,7 @@
 #include "base/f16.h"
 #include "check.h"
 #include "quant/quant_type.h"
-#include "quant/split.h"
+#include "quant/unpack.h"
 
 namespace test {
 

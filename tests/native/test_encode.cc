@@ -4,7 +4,7 @@
 #include "blocks.h"
 #include "check.h"
 #include "quant/encode.h"
-#include "quant/join.h"
+#include "quant/pack.h"
 
 using namespace oxibonsai;
 using namespace oxibonsai::quant;
@@ -54,7 +54,7 @@ constexpr Digest kDigests[] = {
 BlockParts parts_of(QuantType type, const uint8_t* block) {
   BlockParts parts;
   std::memset(&parts, 0, sizeof parts);
-  split_block(type, block, &parts);
+  unpack_block(type, block, &parts);
   return parts;
 }
 
@@ -64,7 +64,7 @@ void check_join(std::mt19937& random, QuantType type) {
   for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(t.bytes)) {
     const BlockParts parts = parts_of(type, &bytes[at]);
     std::vector<uint8_t> joined(static_cast<size_t>(t.bytes));
-    join_block(type, parts, joined.data());
+    pack_block(type, parts, joined.data());
     const BlockParts again = parts_of(type, joined.data());
     CHECK(std::memcmp(&parts, &again, sizeof parts) == 0, t.name);
   }

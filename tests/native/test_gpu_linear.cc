@@ -3,7 +3,7 @@
 
 #include "blocks.h"
 #include "gpu_compare.h"
-#include "quant/split.h"
+#include "quant/unpack.h"
 
 using namespace oxibonsai;
 using quant::QuantType;

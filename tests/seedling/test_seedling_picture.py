@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from oxibonsai import ImagePipeline, _core
+from oxibonsai.diffusion.model_files import PartNames, open_image_model
 from oxibonsai.errors import RequestError
-from oxibonsai.images.model_files import PartNames, open_image_model
 from oxibonsai.sources.packaged import PICTURE_MODEL, resolve_packaged
 from pictures.captions import held_out_scenes
 from pictures.recognition import seen

@@ -13,6 +13,6 @@ from oxibonsai.server.server import Server
 def engines_busy(app: Server) -> Iterator[None]:
     """Holds every permit for as long as the block takes."""
     with contextlib.ExitStack() as stack:
-        for _ in range(app.generations.pool.permits):
-            stack.enter_context(app.generations.text([1], SamplingParams(max_tokens=1)))
+        for _ in range(app.submitter.pool.permits):
+            stack.enter_context(app.submitter.text([1], SamplingParams(max_tokens=1)))
         yield

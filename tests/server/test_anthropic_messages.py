@@ -240,7 +240,7 @@ def test_an_overload_says_so(client: FlaskClient, monkeypatch: pytest.MonkeyPatc
     def refuse(*_: Any, **__: Any) -> None:
         raise CapacityError("too many requests wait")
 
-    monkeypatch.setattr(client.application.generations, "chat", refuse)
+    monkeypatch.setattr(client.application.submitter, "chat", refuse)
     body = {"model": "tiny", "max_tokens": 8, "messages": [USER]}
     answer = client.post("/v1/messages", json=body)
     assert_anthropic_error(answer, 503, "overloaded_error")

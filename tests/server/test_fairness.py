@@ -114,12 +114,12 @@ def test_a_salt_separates_the_requests_of_one_key_and_joins_no_two_keys(app: Ser
 
 def begin(app: Server, key: str, params: SamplingParams = LONG) -> Generation:
     with acting_for(owner_of(key)):
-        return app.generations.text([1, 2, 3], params)
+        return app.submitter.text([1, 2, 3], params)
 
 
 def test_a_key_that_fills_the_server_keeps_no_other_out(app: Server) -> None:
     of_a = [begin(app, "a") for _ in range(2 + 4)]
-    pool = app.generations.pool
+    pool = app.submitter.pool
     assert (pool.running, pool.waiting) == (2, 4)
     with pytest.raises(CapacityError):
         begin(app, "a")
@@ -135,7 +135,7 @@ def test_a_key_that_fills_the_server_keeps_no_other_out(app: Server) -> None:
 
 def test_a_paused_request_gives_its_slot_away_and_takes_one_again(app: Server) -> None:
     of_a = [begin(app, "a") for _ in range(2)]
-    slots = app.generations.slots.slots
+    slots = app.submitter.slots.slots
     assert [s.owner for s in slots] == [owner_of("a")] * 2
     of_b = begin(app, "b")
     assert {s.owner for s in slots} == {owner_of("a"), owner_of("b")}

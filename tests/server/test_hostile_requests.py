@@ -285,6 +285,6 @@ def test_the_valid_body_is_accepted(app: Server, client: FlaskClient, endpoint: 
 
 
 def test_nothing_is_left_running(app: Server) -> None:
-    pool = app.generations.pool
+    pool = app.submitter.pool
     assert pool.waiting == 0
     assert pool.running == 0

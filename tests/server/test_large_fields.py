@@ -108,7 +108,7 @@ def test_no_long_text_is_worked_on_while_a_permit_is_held(
     encode = Tokenizer.encode
 
     def observed(self: Tokenizer, text: str, **named: Any) -> list[int]:
-        if app.generations.pool.running:
+        if app.submitter.pool.running:
             held[-1] += len(text)
         return encode(self, text, **named)
 
@@ -188,7 +188,7 @@ def test_a_structure_that_no_text_can_follow_is_a_wrong_request_and_costs_no_ste
     first = client.post("/v1/completions", json=body)
     assert first.status_code == 400
     assert "the structure can't be followed to its end" in first.get_json()["error"]["message"]
-    engine: Engine = app.generations.engine
+    engine: Engine = app.submitter.engine
     steps = engine.counts.steps
     second = client.post("/v1/completions", json=body)
     assert second.status_code == 400

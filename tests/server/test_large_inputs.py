@@ -17,8 +17,8 @@ from running_server import RunningServer, read_all, wait_until
 
 from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import CapacityError
-from oxibonsai.lane import Lane
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server import inputs
 from oxibonsai.server.http.disconnect import ClientGoneError
 from oxibonsai.server.server import Server
@@ -86,7 +86,7 @@ def test_a_prompt_of_too_many_tokens_is_not_tokenized_to_its_end(client: FlaskCl
 
 def test_tokens_of_any_text_are_told(client: FlaskClient, app: Server) -> None:
     text = WORDS * 30_000
-    ids = app.generations.engine.tokenizer.encode(text, add_special=False)
+    ids = app.submitter.engine.tokenizer.encode(text, add_special=False)
     answer = client.post("/tokenize", json={"content": text})
     assert answer.get_json() == {"tokens": ids}
     pieces = client.post("/tokenize", json={"content": text, "with_pieces": True}).get_json()
@@ -105,7 +105,7 @@ def test_a_text_without_a_place_to_cut_it_is_refused(client: FlaskClient) -> Non
 def test_tokens_of_a_huge_text_are_refused(tiny_path: Path, tmp_path: Path) -> None:
     app = make_model_app(tiny_path, tmp_path, max_body_mb=0.1)
     try:
-        words = app.generations.engine.tokenizer
+        words = app.submitter.engine.tokenizer
         longest = max(range(words.vocab_size), key=lambda i: len(words.token_bytes(i)))
         answer = app.test_client().post("/detokenize", json={"tokens": [longest] * 20_000})
         assert answer.status_code == 400
@@ -146,7 +146,7 @@ def test_the_rendering_of_a_template_is_stopped_as_the_client_leaves(app: Server
     from oxibonsai.chat import render
 
     with pytest.raises(ClientGoneError):
-        render(app.generations.engine, ChatRequest(talk(9)), watch=Watch())
+        render(app.submitter.engine, ChatRequest(talk(9)), watch=Watch())
 
 
 def test_large_requests_are_read_one_at_a_time(
@@ -186,64 +186,64 @@ def test_a_large_request_lets_the_next_one_in_before_its_answer_is_made(
     app: Server, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[str] = []
-    monkeypatch.setattr(Lane, "_leave", lambda self, ticket: left.append(self.name))
-    queue_up = app.generations.pool.queue_up
+    monkeypatch.setattr(SerialQueue, "_leave", lambda self, ticket: left.append(self.name))
+    queue_up = app.submitter.pool.queue_up
     before: list[list[str]] = []
 
     def observed(*arguments: Any) -> Any:
         before.append(list(left))
         return queue_up(*arguments)
 
-    monkeypatch.setattr(app.generations.pool, "queue_up", observed)
+    monkeypatch.setattr(app.submitter.pool, "queue_up", observed)
     body = {"prompt": "a", "max_tokens": 2, "user": "x" * (2 * MB)}
     assert client.post("/v1/completions", json=body).status_code == 200
     assert before == [["long texts", "large requests"]]
 
 
 def test_too_many_that_wait_are_refused() -> None:
-    lane = Lane("things", 1)
-    leave = lane.enter()
-    waiting = threading.Thread(target=lambda: lane.enter()())
+    queue = SerialQueue("things", 1)
+    leave = queue.enter()
+    waiting = threading.Thread(target=lambda: queue.enter()())
     waiting.start()
-    while lane.waiting == 0:
+    while queue.waiting == 0:
         pass
     with pytest.raises(CapacityError, match="1 things wait: try again later"):
-        lane.enter()
+        queue.enter()
     leave()
     leave()
     waiting.join()
-    with lane.turn():
-        assert lane.waiting == 0
+    with queue.prepared():
+        assert queue.waiting == 0
 
 
 def test_who_waits_can_give_up() -> None:
-    lane = Lane("things", 4)
+    queue = SerialQueue("things", 4)
 
     def look() -> None:
         raise ClientGoneError
 
-    with lane.turn():
+    with queue.prepared():
         with pytest.raises(ClientGoneError):
-            lane.enter(look)
-        assert lane.waiting == 0
-    with lane.turn():
+            queue.enter(look)
+        assert queue.waiting == 0
+    with queue.prepared():
         pass
 
 
 def test_a_structure_is_compiled_before_an_engine_is_taken(
     app: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generations, compiler = app.generations, app.generations.engine.structures
+    submitter, compiler = app.submitter, app.submitter.engine.structures
     running: list[int] = []
     compile_one = compiler._compile
 
     def observed(*given: Any) -> Any:
-        running.append(generations.pool.running)
+        running.append(submitter.pool.running)
         return compile_one(*given)
 
     monkeypatch.setattr(compiler, "_compile", observed)
     request = ChatRequest(talk(3), structure=Structure.json_schema({"const": "a"}))
-    with generations.chat(request, SamplingParams(max_tokens=4)) as answers:
+    with submitter.chat(request, SamplingParams(max_tokens=4)) as answers:
         answers.wait({})
     assert running == [0]
 
@@ -251,7 +251,7 @@ def test_a_structure_is_compiled_before_an_engine_is_taken(
 def test_replicas_share_what_is_compiled(tiny_path: Path, tmp_path: Path) -> None:
     app = make_model_app(tiny_path, tmp_path, replicas=2, threads=2)
     try:
-        first, second = app.generations.pool.engines
+        first, second = app.submitter.pool.engines
         assert first.structures is second.structures
     finally:
         close_model_app(app)
@@ -280,12 +280,12 @@ def test_six_posts_of_15_mb_take_less_than_600_mb(server: RunningServer) -> None
     assert server.peak_memory() - before < 600
 
 
-def _waits(lane: Lane, work: Callable[[], Any]) -> bool:
+def _waits(queue: SerialQueue, work: Callable[[], Any]) -> bool:
     """Whether work waits for a turn that is not free, and ends when it is."""
     thread = threading.Thread(target=work)
-    with lane.turn():
+    with queue.prepared():
         thread.start()
-        wait_until(lambda: lane.waiting == 1 or not thread.is_alive())
+        wait_until(lambda: queue.waiting == 1 or not thread.is_alive())
         waited = thread.is_alive()
     thread.join()
     return waited
@@ -305,7 +305,7 @@ def test_long_texts_are_parsed_one_at_a_time(app: Server, size: int, waits: bool
 
 @pytest.mark.parametrize(("size", "waits"), [(1000, False), (20_000, True)])
 def test_long_texts_are_tokenized_one_at_a_time(app: Server, size: int, waits: bool) -> None:
-    engine, template = app.generations.engine, app.generations.chat_template
+    engine, template = app.submitter.engine, app.submitter.chat_template
 
     def read(work: Callable[[], Any]) -> Callable[[], None]:
         def in_request() -> None:
@@ -317,7 +317,7 @@ def test_long_texts_are_tokenized_one_at_a_time(app: Server, size: int, waits: b
     text = "a b " * (size // 4)
     asked = ChatRequest([{"role": "user", "content": text}])
     assert _waits(app.long_texts, read(lambda: inputs.read_text(text, engine.tokenizer))) == waits
-    assert _waits(app.long_texts, read(lambda: inputs.read_turn(engine, template, asked))) == waits
+    assert _waits(app.long_texts, read(lambda: inputs.read_chat(engine, template, asked))) == waits
 
 
 @pytest.mark.slow

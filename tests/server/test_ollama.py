@@ -134,7 +134,7 @@ def test_a_prompt_is_a_message_and_raw_text_is_none(client: Any, model_client: F
 
 def test_a_context_is_what_was_said_before(client: Any, model_app: Server) -> None:
     first = client.generate("tiny", "Hi", options=SHORT)
-    tokenizer = model_app.generations.engine.tokenizer
+    tokenizer = model_app.submitter.engine.tokenizer
     second = client.generate("tiny", "More", context=first.context, options=SHORT)
     assert second.context[: len(first.context)] == first.context
     assert second.prompt_eval_count > len(first.context)
@@ -252,7 +252,7 @@ def test_a_gap_is_filled(infill_app: Server) -> None:
     body = {"prompt": "ab", "suffix": "cd", "max_tokens": 6, "temperature": 0}
     same = flask.post("/v1/completions", json=body).get_json()
     assert filled.response == same["choices"][0]["text"]
-    ids = infill_app.generations.engine.tokenizer.encode("cd")
+    ids = infill_app.submitter.engine.tokenizer.encode("cd")
     # <prefix> ab <suffix> cd <middle>, after the name of a file.
     body = {"input_prefix": "ab", "input_suffix": "cd", "n_predict": 6, "temperature": 0}
     native = flask.post("/infill", json=body).get_json()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from real_server import real_server
-from seeing_model import write_seeing_model
+from vision_model import write_vision_model
 
 SIDE = 5792  # the largest square that is decoded: 100 MB as RGB
 AT_ONCE, REQUESTS = 8, 16
@@ -30,7 +30,7 @@ def test_pictures_of_many_threads_leave_less_memory_than_one_of_them_takes(tmp_p
     body = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
     data = json.dumps(body).encode()
     flags = ("--threads", "1", "--parity", "off", "--http-threads", str(4 * AT_ONCE))
-    with real_server(write_seeing_model(tmp_path), tmp_path, *flags) as server:
+    with real_server(write_vision_model(tmp_path), tmp_path, *flags) as server:
         status = Path(f"/proc/{server.worker_pid()}/status")
 
         def resident() -> int:

@@ -164,7 +164,7 @@ def test_no_bad_word_is_written(model_client: FlaskClient) -> None:
 
 
 def test_only_allowed_tokens_are_written(model_client: FlaskClient, model_app: Server) -> None:
-    tokenizer = model_app.generations.engine.tokenizer
+    tokenizer = model_app.submitter.engine.tokenizer
     ids = [i for letter in "abc" for i in tokenizer.encode(letter, add_special=False)]
     assert set(texts(model_client, allowed_token_ids=ids)) <= set("abc")
     assert "allowed_token_ids" in refused(model_client, TEXT, allowed_token_ids=[])
@@ -198,7 +198,7 @@ def test_a_preset_gives_the_defaults_and_fields_change_single_ones(
 def test_log_probabilities_of_a_prompt_are_those_of_the_model(
     model_client: FlaskClient, model_app: Server
 ) -> None:
-    engine = model_app.generations.engine
+    engine = model_app.submitter.engine
     ids = engine.tokenizer.encode("hello world")
     answer = ask(model_client, TEXT, prompt=ids, prompt_logprobs=2, n=2)
     first, *rest = answer["choices"][0]["prompt_logprobs"]
@@ -221,7 +221,7 @@ def test_log_probabilities_of_a_prompt_are_those_of_the_model(
 def test_the_end_of_a_prompt_that_is_too_long_is_read(
     model_client: FlaskClient, model_app: Server
 ) -> None:
-    size = model_app.generations.engine.ctx_size
+    size = model_app.submitter.engine.ctx_size
     ids = [5 + i % 50 for i in range(size + 40)]
     asked = {"temperature": 0, "prompt": ids}
     assert model_client.post(TEXT, json={**BODIES[TEXT], **asked}).status_code == 400

@@ -32,7 +32,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/v1/reranking", "/reranking"])
 def test_documents_come_back_the_best_first(app: Server, path: str) -> None:
-    wanted = app.generations.loaded.engines[0].rerank("hello", DOCUMENTS)
+    wanted = app.submitter.loaded.engines[0].rerank("hello", DOCUMENTS)
     body = {"model": "tiny", "query": "hello", "documents": DOCUMENTS}
     answer = app.test_client().post(path, json=body).get_json()
     assert answer["object"] == "list"
@@ -57,7 +57,7 @@ def test_objects_a_limit_and_texts_in_the_answer(app: Server) -> None:
 
 
 def test_texts_get_the_answer_of_tei(app: Server) -> None:
-    wanted = app.generations.loaded.engines[0].rerank("hello", DOCUMENTS).documents
+    wanted = app.submitter.loaded.engines[0].rerank("hello", DOCUMENTS).documents
     body = {"query": "hello", "texts": DOCUMENTS, "return_text": True}
     assert app.test_client().post("/rerank", json=body).get_json() == [
         {"index": d.index, "score": d.score, "text": DOCUMENTS[d.index]} for d in wanted

@@ -276,9 +276,9 @@ def test_a_client_that_leaves_a_stream_ends_the_work(app: Server, client: FlaskC
     answer.close()
     assert client.get(f"/v1/responses/{first['id']}").get_json()["status"] == "cancelled"
     deadline = time.monotonic() + 60
-    while app.generations.pool.running and time.monotonic() < deadline:
+    while app.submitter.pool.running and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert app.generations.pool.running == 0
+    assert app.submitter.pool.running == 0
 
 
 def test_responses_and_input_items_are_listed_in_pages(client: FlaskClient) -> None:

@@ -199,10 +199,10 @@ def test_admin_keys_work_on_a_server_that_is_open_to_all(make_app: MakeApp) -> N
 
 
 def test_the_image_model_is_listed(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    from oxibonsai.server.studio import Studio
+    from oxibonsai.server.image_worker import ImageWorker
 
     drawing = ModelInfo("painter", 1, ("painter",), output="image")
-    monkeypatch.setattr(Studio, "info", drawing)
+    monkeypatch.setattr(ImageWorker, "info", drawing)
     client = make_app().test_client()
     outputs = {
         m["id"]: m["architecture"]["output_modalities"]

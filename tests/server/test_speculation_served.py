@@ -66,7 +66,7 @@ def test_a_request_says_how_it_is_drafted(
 
         def drafts(**fields: Any) -> tuple[int, int]:
             """Tokens of drafts, and the number of drafts."""
-            counts = app.generations.engine.counts
+            counts = app.submitter.engine.counts
             before = counts.drafts
             answer = ask("/completion", {}, **fields).get_json()
             assert answer["content"] == text(model_client)
@@ -127,7 +127,7 @@ def test_a_text_goes_on_after_the_context_is_full(tiny_path: Path, tmp_path: Pat
 def test_pressure_excludes_a_type(tiny_path: Path, tmp_path: Path) -> None:
     app = make_model_app(tiny_path, tmp_path, kv_pressure="balanced", metrics=True)
     try:
-        engine = app.generations.engine
+        engine = app.submitter.engine
         assert [p.type for p in engine.cache.pools] == ["f16", "q8_0", "q4_0"]
         assert text(app.test_client())
         lines = app.test_client().get("/metrics").text.splitlines()

@@ -428,7 +428,7 @@ def test_schemas_are_compiled_one_at_a_time_and_each_once(monkeypatch: pytest.Mo
 
 def test_too_many_new_schemas_are_put_off_and_others_pass_by() -> None:
     compiler = StructureCompiler(_TOKENIZER, _TOKENIZER.vocab_size, max_waiting=0)
-    with compiler.lane.turn():
+    with compiler.queue.turn():
         with pytest.raises(CapacityError, match="0 new structures wait: try again later"):
             compiler.constraint(Structure.json_schema({"const": "a"}))
         # These need no process of their own, and wait for nobody.
@@ -457,8 +457,8 @@ def test_nobody_compiles_for_a_client_that_left(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(_GoneError):
         compiler.constraint(Structure.json_schema({"const": "a"}), _gone)
     assert started[0].returncode == -signal.SIGKILL
-    assert compiler.lane.waiting == 0
-    with compiler.lane.turn(_gone):
+    assert compiler.queue.waiting == 0
+    with compiler.queue.turn(_gone):
         pass
 
 

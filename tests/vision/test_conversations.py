@@ -14,10 +14,10 @@ from PIL import Image
 from toy_tower import MARKER, TEXT_TEMPLATE, TOKENS, ToyTower, write_model
 
 import oxibonsai
-from oxibonsai.chat import ChatRequest, ChatTurn, prepare, render
+from oxibonsai.chat import ChatRequest, PreparedPrompt, prepare, render
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError, UnsupportedError
-from oxibonsai.vision import PictureLimits, PictureReader
+from oxibonsai.vision import ImageLimits, ImageReader
 from oxibonsai.vision.processors import Gemma3Processor
 
 PNG = saved(Image.fromarray(drawn(16, 24)))
@@ -31,7 +31,7 @@ def seeing(path: Path, template: str | None = None, *, special: bool = True) -> 
     else:
         write_model(path, template, special=special)
     engine = oxibonsai.load(path)
-    engine.pictures = PictureReader.of_tower(ToyTower())
+    engine.pictures = ImageReader.of_tower(ToyTower())
     return engine
 
 
@@ -40,7 +40,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return seeing(tmp_path_factory.mktemp("sees") / "model.gguf")
 
 
-def turn(engine: Engine, *parts: Any, **fields: Any) -> ChatTurn:
+def prepared(engine: Engine, *parts: Any, **fields: Any) -> PreparedPrompt:
     content = [{"type": "text", "text": p} if isinstance(p, str) else p for p in parts]
     return prepare(engine, ChatRequest([{"role": "user", "content": content}], **fields))
 
@@ -57,7 +57,7 @@ def url(address: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_picture_stands_where_the_template_puts_it(engine: Engine) -> None:
-    made = turn(engine, "See ", url(DATA_URL), " there")
+    made = prepared(engine, "See ", url(DATA_URL), " there")
     assert made.prompt == (
         f"<|im_start|>user\nSee {MARKER} there<|im_end|>\n<|im_start|>assistant\n"
     )
@@ -100,8 +100,8 @@ def test_pictures_keep_their_order(engine: Engine) -> None:
     ids=lambda part: "-".join(f"{k}:{type(v).__name__}" for k, v in part.items()),
 )
 def test_every_form_of_a_picture_gives_the_same_rows(engine: Engine, part: dict[str, Any]) -> None:
-    expected = turn(engine, url(DATA_URL)).options.images[0]
-    found = turn(engine, part).options.images[0]
+    expected = prepared(engine, url(DATA_URL)).options.images[0]
+    found = prepared(engine, part).options.images[0]
     assert found.embedding.digest == expected.embedding.digest
     assert np.array_equal(found.embedding.rows, expected.embedding.rows)
 
@@ -111,7 +111,7 @@ def test_a_path_is_read_where_a_program_gives_it_and_never_where_it_is_text(
 ) -> None:
     file = tmp_path / "cat.png"
     file.write_bytes(PNG)
-    assert len(turn(engine, {"type": "image", "image": file}).options.images) == 1
+    assert len(prepared(engine, {"type": "image", "image": file}).options.images) == 1
     for part in (
         {"type": "image", "image": str(file)},
         {"type": "image", "url": f"file://{file}"},
@@ -120,7 +120,7 @@ def test_a_path_is_read_where_a_program_gives_it_and_never_where_it_is_text(
         url(f"FILE://{file}"),
     ):
         with pytest.raises(RequestError):
-            turn(engine, part)
+            prepared(engine, part)
 
 
 def test_low_detail_takes_fewer_tokens(tmp_path: Path) -> None:
@@ -131,15 +131,15 @@ def test_low_detail_takes_fewer_tokens(tmp_path: Path) -> None:
     data = (
         "data:image/png;base64," + base64.b64encode(saved(Image.fromarray(drawn(80, 640)))).decode()
     )
-    rows = {d: len(turn(engine, url(data, detail=d)).ids) for d in ("low", "auto", "high")}
+    rows = {d: len(prepared(engine, url(data, detail=d)).ids) for d in ("low", "auto", "high")}
     assert rows["low"] < rows["auto"] == rows["high"]
     with pytest.raises(RequestError, match="detail is 'tiny'"):
-        turn(engine, url(data, detail="tiny"))
+        prepared(engine, url(data, detail="tiny"))
 
 
 def test_a_template_without_pictures_gets_their_markers_as_text(tmp_path: Path) -> None:
     engine = seeing(tmp_path / "model.gguf", TEXT_TEMPLATE)
-    made = turn(engine, url(DATA_URL), "What is this?")
+    made = prepared(engine, url(DATA_URL), "What is this?")
     assert f"user\n{MARKER}\nWhat is this?<|im_end|>" in made.prompt
     assert len(made.options.images) == 1
 
@@ -157,14 +157,14 @@ def test_a_template_that_reads_lists_alone_gets_lists(tmp_path: Path) -> None:
             {"role": "user", "content": content},
         ]
         assert render(engine, ChatRequest(messages)) == "system:Be brief.;user:plain;"
-    assert turn(engine, "a", url(DATA_URL)).prompt == f"user:a{MARKER};"
+    assert prepared(engine, "a", url(DATA_URL)).prompt == f"user:a{MARKER};"
     engine.pictures = None
-    assert turn(engine, "text alone").prompt == "user:text alone;"
+    assert prepared(engine, "text alone").prompt == "user:text alone;"
 
 
 def test_placeholders_that_are_no_special_tokens_split_no_text_of_their_own(tmp_path: Path) -> None:
     engine = seeing(tmp_path / "model.gguf", TEXT_TEMPLATE, special=False)
-    made = turn(engine, "a", url(DATA_URL), "b")
+    made = prepared(engine, "a", url(DATA_URL), "b")
     (placed,) = made.options.images
     assert made.ids[placed.first : placed.end] == [tower(engine).placeholder] * 6
     encode = engine.tokenizer.encode
@@ -176,7 +176,7 @@ def test_placeholders_that_are_no_special_tokens_split_no_text_of_their_own(tmp_
 def test_a_text_may_not_forge_a_picture(engine: Engine, text: str) -> None:
     before = tower(engine).encoded
     with pytest.raises(RequestError, match="stands for a picture"):
-        turn(engine, text, url(DATA_URL))
+        prepared(engine, text, url(DATA_URL))
     assert tower(engine).encoded - before <= 1
 
 
@@ -196,7 +196,7 @@ def test_a_text_may_not_forge_a_picture(engine: Engine, text: str) -> None:
 )
 def test_what_is_no_picture_is_refused(engine: Engine, part: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        turn(engine, part)
+        prepared(engine, part)
 
 
 @pytest.mark.parametrize("role", ["system", "assistant"])
@@ -218,7 +218,7 @@ def test_a_model_without_a_tower_says_so(tmp_path: Path) -> None:
     engine = seeing(tmp_path / "model.gguf")
     engine.pictures = None
     with pytest.raises(RequestError, match="the model reads text only"):
-        turn(engine, url(DATA_URL))
+        prepared(engine, url(DATA_URL))
 
 
 def test_pictures_are_counted_before_they_are_encoded(engine: Engine) -> None:
@@ -226,7 +226,7 @@ def test_pictures_are_counted_before_they_are_encoded(engine: Engine) -> None:
     before = tower(engine).encoded
     many = [url(DATA_URL)] * (engine.pictures.most_pictures + 1)
     with pytest.raises(RequestError, match="33 pictures, more than 32"):
-        turn(engine, *many)
+        prepared(engine, *many)
     assert tower(engine).encoded == before
     counted: list[int] = []
 
@@ -244,11 +244,11 @@ def test_pictures_are_counted_before_they_are_encoded(engine: Engine) -> None:
 
 def test_limits_hold_in_conversations(engine: Engine) -> None:
     assert engine.pictures is not None
-    small = replace(engine.pictures, limits=PictureLimits(max_bytes=len(PNG) - 1))
+    small = replace(engine.pictures, limits=ImageLimits(max_bytes=len(PNG) - 1))
     part = url(DATA_URL)
     with pytest.raises(RequestError, match="more than"):
         small.read_part(part)
-    few = replace(engine.pictures, limits=PictureLimits(max_pixels=100))
+    few = replace(engine.pictures, limits=ImageLimits(max_pixels=100))
     with pytest.raises(RequestError, match="16 pixels, more than 100"):
         few.read_part(part)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from odd_pictures import ODD_PICTURES, drawn
 from PIL import Image
-from seeing_model import MERGE, PATCH, write_seeing_model
 from toy_tower import MARKER, TOKENS
+from vision_model import MERGE, PATCH, write_vision_model
 
 import oxibonsai
 from oxibonsai import AutoModelForImageTextToText, AutoProcessor, SamplingParams
@@ -19,7 +19,7 @@ from oxibonsai.engine import beam_search
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf import ImageTextToText, Processor
 from oxibonsai.hf.pixels import as_columns, as_grids
-from oxibonsai.vision.pictures import decode_picture
+from oxibonsai.vision.decoding import decode_image
 from oxibonsai.vision.processors import (
     Gemma3Processor,
     Idefics3Processor,
@@ -35,7 +35,7 @@ PICTURES = [drawn(40, 56), drawn(16, 24)]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_seeing_model(tmp_path_factory.mktemp("sees"))
+    return write_vision_model(tmp_path_factory.mktemp("sees"))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_pixels_are_in_the_form_of_transformers() -> None:
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     names = ("wide", "37 x 1001", "grey")
-    pictures = [decode_picture(ODD_PICTURES[name]) for name in names]
+    pictures = [decode_image(ODD_PICTURES[name]) for name in names]
     images = [picture.image for picture in pictures]
     own: Any = Qwen2VLProcessor(14, 2, 784, 784 * 64)
     peer: Any = Qwen2VLImageProcessorPil(size={"shortest_edge": 784, "longest_edge": 784 * 64})
@@ -103,7 +103,7 @@ def test_tiles_are_in_the_form_of_transformers() -> None:
         Idefics3ImageProcessorPil,
     )
 
-    pictures = [decode_picture(ODD_PICTURES[name]) for name in ("wide", "grey", "37 x 1001")]
+    pictures = [decode_image(ODD_PICTURES[name]) for name in ("wide", "grey", "37 x 1001")]
     images = [picture.image for picture in pictures]
     intern: Any = InternVLProcessor(56, 1, 6)
     grids = [intern.prepare(picture) for picture in pictures]
@@ -150,14 +150,14 @@ def test_a_call_gives_the_engines_logits(
     model: ImageTextToText, processor: Processor, kind: str
 ) -> None:
     messages = conversation(*PICTURES)
-    turn = prepare(model.engine, ChatRequest(messages))
+    prepared = prepare(model.engine, ChatRequest(messages))
     inputs = processor.apply_chat_template(
         messages, tokenize=True, return_tensors=kind, add_generation_prompt=True
     )
-    assert inputs["input_ids"].tolist() == [turn.ids]
+    assert inputs["input_ids"].tolist() == [prepared.ids]
     logits = model(**inputs).logits
     assert type(logits).__module__.startswith("torch" if kind == "pt" else "numpy")
-    expected = model.engine.logits(turn.ids, images=turn.options.images)
+    expected = model.engine.logits(prepared.ids, images=prepared.options.images)
     assert np.array_equal(np.asarray(logits)[0], expected)
 
 

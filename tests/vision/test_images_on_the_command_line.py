@@ -21,7 +21,7 @@ from oxibonsai.cli.main import main
 from oxibonsai.engine import Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.vision import PictureReader
+from oxibonsai.vision import ImageReader
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     path = tmp_path_factory.mktemp("sees") / "model.gguf"
     write_model(path)
     engine = oxibonsai.load(path)
-    engine.pictures = PictureReader.of_tower(ToyTower())
+    engine.pictures = ImageReader.of_tower(ToyTower())
     return engine
 
 

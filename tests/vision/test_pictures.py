@@ -13,12 +13,12 @@ from odd_pictures import ODD_PICTURES, drawn, saved, turned
 from PIL import Image, ImageOps
 
 from oxibonsai.errors import RequestError
-from oxibonsai.vision.given import read_picture
-from oxibonsai.vision.pictures import PictureLimits, decode_picture
+from oxibonsai.vision.decoding import ImageLimits, decode_image
+from oxibonsai.vision.image_input import read_image
 
 
 def pixels(data: bytes) -> np.ndarray[Any, Any]:
-    return np.asarray(decode_picture(data).image)
+    return np.asarray(decode_image(data).image)
 
 
 @pytest.mark.parametrize("name", ODD_PICTURES)
@@ -56,7 +56,7 @@ def test_a_program_gives_a_picture_in_any_form(form: str, tmp_path: Path) -> Non
         "bytes": (tmp_path / "p.png").read_bytes(),
         "path": str(tmp_path / "p.png"),
     }[form]
-    assert np.array_equal(np.asarray(read_picture(given).image), array)
+    assert np.array_equal(np.asarray(read_image(given).image), array)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_a_program_gives_a_picture_in_any_form(form: str, tmp_path: Path) -> Non
 )  # fmt: skip
 def test_what_is_no_picture_is_refused(given: Any) -> None:
     with pytest.raises(RequestError):
-        read_picture(given)
+        read_image(given)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_one_clear_error(name: str) -> None:
     with pytest.raises(RequestError) as raised:
-        decode_picture(HOSTILE[name])
+        decode_image(HOSTILE[name])
     assert "picture" in str(raised.value)
 
 
@@ -85,7 +85,7 @@ def test_damage_anywhere_is_an_error_or_a_picture() -> None:
             for place in random.integers(0, min(len(data), 600), 4):
                 damaged[place] = random.integers(256)
             try:
-                picture = decode_picture(bytes(damaged), PictureLimits(max_pixels=1 << 20))
+                picture = decode_image(bytes(damaged), ImageLimits(max_pixels=1 << 20))
             except RequestError:
                 continue
             assert picture.image.mode == "RGB"
@@ -103,14 +103,14 @@ def test_a_bomb_takes_no_memory() -> None:
         "JPEG of 65535",
     ):
         with pytest.raises(RequestError):
-            decode_picture(HOSTILE[name])
+            decode_image(HOSTILE[name])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10  # KiB
 
 
 def test_limits_can_be_set() -> None:
     data = ODD_PICTURES["square"]
-    decode_picture(data, PictureLimits(len(data), 300 * 300))
+    decode_image(data, ImageLimits(len(data), 300 * 300))
     with pytest.raises(RequestError, match=f"more than {len(data) - 1}"):
-        decode_picture(data, PictureLimits(len(data) - 1))
+        decode_image(data, ImageLimits(len(data) - 1))
     with pytest.raises(RequestError, match="300 x 300 pixels, more than 89999"):
-        decode_picture(data, PictureLimits(max_pixels=300 * 300 - 1))
+        decode_image(data, ImageLimits(max_pixels=300 * 300 - 1))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from odd_pictures import drawn
-from seeing_model import write_seeing_model
+from vision_model import write_vision_model
 
 import oxibonsai
 from oxibonsai import SamplingParams
@@ -17,16 +17,16 @@ from oxibonsai.devices import LayerSplit, open_device
 from oxibonsai.engine import Engine, Options, beam_search, loading, save, submit_samples
 from oxibonsai.engine.context_shift import ContextShift
 from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.loading import open_model
 from oxibonsai.models import Model, load_model
-from oxibonsai.opening import open_model
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    return oxibonsai.load(write_seeing_model(tmp_path_factory.mktemp("sees")), parallel=3)
+    return oxibonsai.load(write_vision_model(tmp_path_factory.mktemp("sees")), parallel=3)
 
 
-def turn(engine: Engine, seed: int = 0) -> Any:
+def prepared(engine: Engine, seed: int = 0) -> Any:
     parts: list[Any] = [{"type": "image", "image": drawn(40, 56, seed=seed)}]
     parts.append({"type": "text", "text": "What is this?"})
     return prepare(engine, ChatRequest([{"role": "user", "content": parts}]))
@@ -38,7 +38,7 @@ def log_softmax(logits: Any) -> Any:
 
 
 def test_samples_of_one_prompt_are_those_alone(engine: Engine) -> None:
-    asked = turn(engine)
+    asked = prepared(engine)
     params = SamplingParams(max_tokens=6, temperature=1.0, seed=4, ignore_eos=True)
     samples = submit_samples(engine, asked.ids, params, asked.options, n=3)
     beside = [list(engine.follow_tokens(s)) for s in samples]
@@ -49,7 +49,7 @@ def test_samples_of_one_prompt_are_those_alone(engine: Engine) -> None:
 
 def test_beams_have_the_probabilities_of_the_whole_text(engine: Engine) -> None:
     """Each from one pass over the prompt, its pictures and what was found."""
-    asked = turn(engine)
+    asked = prepared(engine)
     images = asked.options.images
     found = beam_search(engine, asked.ids, width=3, max_new_tokens=5, images=images)
     assert len(found) == 3
@@ -67,13 +67,13 @@ def test_beams_have_the_probabilities_of_the_whole_text(engine: Engine) -> None:
         == first
     )
     other = beam_search(
-        engine, asked.ids, width=3, max_new_tokens=5, images=turn(engine, 1).options.images
+        engine, asked.ids, width=3, max_new_tokens=5, images=prepared(engine, 1).options.images
     )
     assert [b.score for b in other] != [b.score for b in found]
 
 
 def test_a_text_with_pictures_is_not_saved(engine: Engine, tmp_path: Path) -> None:
-    asked = turn(engine)
+    asked = prepared(engine)
     sequence = engine.submit(asked.ids, SamplingParams(max_tokens=2), asked.options)
     list(engine.follow_tokens(sequence))
     with pytest.raises(UnsupportedError, match="a text with pictures can't be saved"):
@@ -82,7 +82,7 @@ def test_a_text_with_pictures_is_not_saved(engine: Engine, tmp_path: Path) -> No
 
 
 def test_a_context_with_pictures_is_not_shifted(engine: Engine) -> None:
-    asked = turn(engine)
+    asked = prepared(engine)
     options = Options(images=asked.options.images, shift=ContextShift())
     with pytest.raises(RequestError, match="leave out the context shift"):
         engine.submit(asked.ids, SamplingParams(max_tokens=2), options)
@@ -91,7 +91,7 @@ def test_a_context_with_pictures_is_not_shifted(engine: Engine) -> None:
 def test_a_divided_model_reads_texts_only_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_seeing_model(tmp_path)
+    path = write_vision_model(tmp_path)
 
     def place(device: str | None, gpu_layers: int | None, threads: int | None, *rest: Any) -> Model:
         split = LayerSplit(open_device("cpu", 1), [open_device("cpu", 1)], 1)

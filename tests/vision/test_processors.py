@@ -12,7 +12,7 @@ from odd_pictures import ODD_PICTURES
 from PIL import Image
 
 from oxibonsai.errors import RequestError
-from oxibonsai.vision.pictures import Picture, decode_picture
+from oxibonsai.vision.decoding import DecodedImage, decode_image
 from oxibonsai.vision.processors import (
     Gemma3Processor,
     Idefics3Processor,
@@ -137,7 +137,7 @@ FAMILIES: dict[str, Callable[[], tuple[ImageProcessor, Peer]]] = {
 def test_pixels_are_those_of_transformers(family: str) -> None:
     own, peer = FAMILIES[family]()
     for name, data in ODD_PICTURES.items():
-        grid = own.prepare(decode_picture(data))
+        grid = own.prepare(decode_image(data))
         expected = peer(Image.open(io.BytesIO(data)))
         assert grid.pixels.shape == expected.shape, name
         assert np.array_equal(grid.pixels, expected), name
@@ -155,16 +155,16 @@ def test_pixels_are_those_of_transformers(family: str) -> None:
 def test_a_shape_that_is_nothing_for_a_model_is_refused(family: str, size: tuple[int, int]) -> None:
     own, _ = FAMILIES[family]()
     with pytest.raises(RequestError, match=r"cut it"):
-        own.prepare(Picture(Image.new("RGB", (size[1], size[0]))))
+        own.prepare(DecodedImage(Image.new("RGB", (size[1], size[0]))))
 
 
 def test_bounds_in_tokens() -> None:
     processor = Qwen2VLProcessor()
     few = processor.with_tokens(None, 16)
     assert few.max_pixels == 16 * 28 * 28
-    grid = few.prepare(decode_picture(ODD_PICTURES["large"]))
+    grid = few.prepare(decode_image(ODD_PICTURES["large"]))
     assert grid.pixels.shape[2] * grid.pixels.shape[3] <= 16 * 28 * 28
-    many = processor.with_tokens(100, 200).prepare(decode_picture(ODD_PICTURES["one pixel"]))
+    many = processor.with_tokens(100, 200).prepare(decode_image(ODD_PICTURES["one pixel"]))
     assert many.pixels.shape[2] * many.pixels.shape[3] >= 100 * 28 * 28
     with pytest.raises(RequestError, match="--image-max-tokens"):
         processor.with_tokens(2000, None)
@@ -172,7 +172,7 @@ def test_bounds_in_tokens() -> None:
 
 @pytest.mark.parametrize("name", sorted(ODD_PICTURES))
 def test_bounds_on_tokens_hold_for_pixtral(name: str) -> None:
-    picture = decode_picture(ODD_PICTURES[name])
+    picture = decode_image(ODD_PICTURES[name])
     plain = PixtralProcessor(256, 16)
     for least, most in ((None, 40), (60, 120), (9, 256)):
         bounded = plain.with_tokens(least, most)
@@ -189,7 +189,7 @@ def test_bounds_on_tokens_hold_for_pixtral(name: str) -> None:
 
 
 def test_bounds_leave_a_picture_that_vanishes_to_its_error() -> None:
-    line = Picture(Image.new("RGB", (4000, 3)))
+    line = DecodedImage(Image.new("RGB", (4000, 3)))
     for processor in (PixtralProcessor(256, 16), PixtralProcessor(256, 16).with_tokens(60, 120)):
         with pytest.raises(RequestError):
             processor.prepare(line)

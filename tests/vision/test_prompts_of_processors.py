@@ -13,9 +13,9 @@ from PIL import Image
 from toy_tower import special_tokens
 
 import tiny_model
-from oxibonsai.chat import place_pictures
+from oxibonsai.chat import place_images
 from oxibonsai.hf import AutoTokenizer
-from oxibonsai.vision import ImageEmbedding, PictureReader, PixelGrid
+from oxibonsai.vision import ImageEmbedding, ImageReader, PixelGrid
 from oxibonsai.vision.processors import Gemma3Processor, ImageProcessor, Qwen2VLProcessor
 from oxibonsai.vision.towers.gemma3 import Gemma3Tower
 from oxibonsai.vision.towers.qwen3vl import Qwen3VLTower
@@ -84,8 +84,8 @@ def peer_tokenizer(path: Path) -> Any:
 def ids_of(path: Path, tower: Rows, text: str, pictures: list[Any]) -> list[int]:
     tokenizer = AutoTokenizer.from_pretrained(path).tokenizer
     parts = [{"type": "image", "image": picture} for picture in pictures]
-    reader = PictureReader.of_tower(tower)
-    return place_pictures(text, parts, reader, tokenizer, None)[0]
+    reader = ImageReader.of_tower(tower)
+    return place_images(text, parts, reader, tokenizer, None)[0]
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -31,7 +31,7 @@ from oxibonsai.convert.language_model import convert
 from oxibonsai.convert.vision_tower import TOWERS, convert_tower
 from oxibonsai.engine import Engine
 from oxibonsai.vision import ImageEmbedding, PlacedImage
-from oxibonsai.vision.given import read_picture
+from oxibonsai.vision.image_input import read_image
 
 pytestmark = [pytest.mark.hf, pytest.mark.slow]
 
@@ -103,7 +103,7 @@ def test_a_processor_of_tiles_gives_what_the_model_reads(family: str, tmp_path: 
     logits = model(**inputs).logits
     for i, image in enumerate(pictures):
         ids = inputs["input_ids"][i][inputs["attention_mask"][i] == 1].tolist()
-        parts = processor.pictures.read(read_picture(image))
+        parts = processor.pictures.read(read_image(image))
         rows = [p for p in parts if isinstance(p, ImageEmbedding)]
         at = [n for n, t in enumerate(ids) if t == processor.pictures.tower.placeholder]
         assert len(at) == sum(map(len, rows))

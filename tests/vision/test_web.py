@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from oxibonsai.errors import RequestError
-from oxibonsai.vision.given import read_url
-from oxibonsai.vision.pictures import PictureLimits
-from oxibonsai.vision.web import PictureFetcher
+from oxibonsai.vision.decoding import ImageLimits
+from oxibonsai.vision.image_input import read_url
+from oxibonsai.vision.web import ImageFetcher
 from public_addresses import PRIVATE, PUBLIC
 
 
@@ -43,8 +43,8 @@ class Site:
         self._server.shutdown()
         self._server.server_close()
 
-    def fetcher(self, *, max_bytes: int = 1000, seconds: float = 5.0) -> PictureFetcher:
-        return PictureFetcher(max_bytes, seconds, self._resolve, self._connect)
+    def fetcher(self, *, max_bytes: int = 1000, seconds: float = 5.0) -> ImageFetcher:
+        return ImageFetcher(max_bytes, seconds, self._resolve, self._connect)
 
     def _resolve(self, host: str, port: int) -> list[str]:
         self.resolved.append(host)
@@ -133,7 +133,7 @@ def test_this_machine_is_not_reached_under_any_spelling(host: str) -> None:
         raise AssertionError(f"it connects to {address}")
 
     with pytest.raises(RequestError, match=r"no public host|name is unknown"):
-        PictureFetcher(1000, connect=refuse).fetch(f"http://{host}:8080/")
+        ImageFetcher(1000, connect=refuse).fetch(f"http://{host}:8080/")
 
 
 def test_a_name_that_changes_its_address_is_asked_once_and_that_answer_used(site: Site) -> None:
@@ -143,7 +143,7 @@ def test_a_name_that_changes_its_address_is_asked_once_and_that_answer_used(site
     def rebinding(host: str, port: int) -> list[str]:
         return answers.pop(0)
 
-    fetcher = PictureFetcher(1000, 5.0, rebinding, site._connect)
+    fetcher = ImageFetcher(1000, 5.0, rebinding, site._connect)
     assert fetcher.fetch("http://rebind.example/") == b"ok"
     assert site.connected == [PUBLIC]
     with pytest.raises(RequestError, match="no public host"):
@@ -160,7 +160,7 @@ def test_a_name_that_changes_its_address_is_asked_once_and_that_answer_used(site
 )  # fmt: skip
 def test_what_is_no_web_address_is_refused(site: Site, url: str) -> None:
     with pytest.raises(RequestError):
-        read_url(url, PictureLimits(), site.fetcher().fetch)
+        read_url(url, ImageLimits(), site.fetcher().fetch)
     assert site.connected == []
     site.answers["/"] = leads_to(
         url.replace("\r", "").replace("\n", "").encode("ascii", "replace").decode()
@@ -238,7 +238,7 @@ def test_proxies_are_left_aside(site: Site, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_without_a_fetcher_only_data_urls_are_read() -> None:
-    limits = PictureLimits(max_bytes=10)
+    limits = ImageLimits(max_bytes=10)
     assert read_url("data:image/png;base64,aGVs\nbG8=", limits, None) == b"hello"
     assert read_url("DATA:;BASE64,aGVsbG8=", limits, None) == b"hello"
     for url in (

@@ -10,7 +10,7 @@ void fill_norm(KernelTable& table) {
   table.rms_norm = &rms_norm;
   table.layer_norm = &layer_norm;
   table.match_rms = &match_rms;
-  table.keep_largest = &keep_largest;
+  table.gaussian_top_k = &gaussian_top_k;
 }
 
 }  // namespace oxibonsai::cpu::OXI_TIER

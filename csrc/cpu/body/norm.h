@@ -84,7 +84,7 @@ void match_rms(const float* x, const float* like, int64_t n, float floor, float*
   map_row(x, n, y, [=](Vec v, auto) { return flush_tiny(div(mul(v, wanted), own)); });
 }
 
-void keep_largest(const float* x, int64_t n, float deviations, float* y) {
+void gaussian_top_k(const float* x, int64_t n, float deviations, float* y) {
   using namespace simd;
   const Vec count = splat(static_cast<float>(n));
   const Vec mean = div(splat(sum_values(x, n)), count);

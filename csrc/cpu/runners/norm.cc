@@ -50,10 +50,10 @@ RunnerPtr make_runner(const graph::MatchRms& op, const RunnerContext& c) {
   });
 }
 
-RunnerPtr make_runner(const graph::KeepLargest& op, const RunnerContext& c) {
+RunnerPtr make_runner(const graph::GaussianTopK& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x);
   return row_parts(c.value(op.out), x.cols, [=](const Step& s, const RowPart& part, float* y) {
-    s.kernels->keep_largest(s.row(x, part.row), x.cols, op.deviations, y);
+    s.kernels->gaussian_top_k(s.row(x, part.row), x.cols, op.deviations, y);
   });
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/f16.h"
 #include "cpu/body/fill.h"
-#include "quant/split.h"
+#include "quant/unpack.h"
 
 namespace oxibonsai::cpu::scalar {
 namespace {
@@ -90,7 +90,7 @@ void linear_blocks(const LinearArgs& a) {
     row.assign(row.size(), 0.0f);
     const uint8_t* bytes = a.weight + r * a.row_bytes;
     for (int64_t col = 0; col < a.cols; col += t.group, bytes += t.bytes) {
-      quant::split_block(kType, bytes, &block);
+      quant::unpack_block(kType, bytes, &block);
       for (int64_t token = a.first_token; token < a.last_token; ++token)
         row[token] = add(block, form, t.group, a.x, token, col, row[token]);
     }

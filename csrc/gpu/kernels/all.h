@@ -13,7 +13,7 @@
 #include "gpu/kernels/picture.h"
 #include "gpu/kernels/rope.h"
 
-#include "gpu/kernels/split_codes.h"
+#include "gpu/kernels/unpack_codes.h"
 
 #include "gpu/kernels/gemm.h"
 #include "gpu/kernels/gemv.h"

@@ -85,7 +85,7 @@ struct HadamardArgs {
   uint32_t round;
 };
 
-// A matrix of integer codes as planes of one array (gpu/split_weight.h): where each begins, in
+// A matrix of integer codes as planes of one array (gpu/unpack_weight.h): where each begins, in
 // bytes.
 struct LinearArgs {
   uint64_t low, high, d, m, scale, min;

@@ -107,8 +107,8 @@ KERNEL(match_rms, NormArgs, READ(1, float, x), READ(2, float, like), WRITE(3, fl
     y[row + i] = flush_tiny(x[row + i] * wanted / own);
 }
 
-// graph::KeepLargest; NormArgs::eps is how many deviations.
-KERNEL(keep_largest, NormArgs, READ(1, float, x), WRITE(2, float, y)) {
+// graph::GaussianTopK; NormArgs::eps is how many deviations.
+KERNEL(gaussian_top_k, NormArgs, READ(1, float, x), WRITE(2, float, y)) {
   SHARED(float, lanes, 64);
   SHARED(float, squares, 64);
   const uint64_t row = uint64_t(BLOCK_X) * args.width;

@@ -79,13 +79,13 @@ RunnerPtr make_runner(const graph::MatchRms& op, const RunnerContext& c) {
   });
 }
 
-RunnerPtr make_runner(const graph::KeepLargest& op, const RunnerContext& c) {
+RunnerPtr make_runner(const graph::GaussianTopK& op, const RunnerContext& c) {
   const ValueRef x = c.value(op.x), out = c.value(op.out);
   args::NormArgs a{};
   a.width = static_cast<uint32_t>(x.cols);
   a.eps = op.deviations;
   return flat_runner(out, [=](const Step& s) {
-    s.launch("keep_largest", {static_cast<uint32_t>(s.rows_of(x))}, kNormThreads, a,
+    s.launch("gaussian_top_k", {static_cast<uint32_t>(s.rows_of(x))}, kNormThreads, a,
              std::array<Address, 2>{s.address(x), s.address(out)});
   });
 }

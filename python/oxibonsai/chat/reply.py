@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oxibonsai.chat.prepared_prompt import PreparedPrompt, prepare
 from oxibonsai.chat.request import ChatRequest
-from oxibonsai.chat.turn import ChatTurn, prepare
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import Engine, Options, Sequence
 from oxibonsai.output import Delta, Reply
@@ -18,7 +18,7 @@ class ChatReply:
 
     Args:
         engine: Runs it.
-        turn: The prompt.
+        prepared: The prompt.
         sequence: Submitted for it.
         ids: Of tool calls, by index.
 
@@ -26,9 +26,11 @@ class ChatReply:
         sequence: Tokens, log-probabilities, counts, times.
     """
 
-    def __init__(self, engine: Engine, turn: ChatTurn, sequence: Sequence, ids: CallIds) -> None:
+    def __init__(
+        self, engine: Engine, prepared: PreparedPrompt, sequence: Sequence, ids: CallIds
+    ) -> None:
         self._engine = engine
-        self._parser = turn.parser(ids)
+        self._parser = prepared.parser(ids)
         self.sequence = sequence
 
     def __iter__(self) -> Iterator[Delta]:
@@ -78,6 +80,6 @@ def answer(
     Raises:
         RequestError: The request makes no sense for this model.
     """
-    turn = prepare(engine, request, options, template=template)
-    sequence = engine.submit(turn.ids, params, turn.options)
-    return ChatReply(engine, turn, sequence, ids or call_ids(str(sequence.sampler.seed)))
+    prepared = prepare(engine, request, options, template=template)
+    sequence = engine.submit(prepared.ids, params, prepared.options)
+    return ChatReply(engine, prepared, sequence, ids or call_ids(str(sequence.sampler.seed)))

@@ -15,9 +15,9 @@ import rich_click as click
 from oxibonsai import _core
 from oxibonsai.cli.options import device_option, json_option, profile_option, threads_option
 from oxibonsai.devices import OpShare, profile, profile_lines
-from oxibonsai.images.painter import Painter, Step
-from oxibonsai.images.pipeline import ImagePipeline
-from oxibonsai.images.request import STEPS, ImageRequest
+from oxibonsai.diffusion.diffusion_pipeline import DiffusionPipeline, Step
+from oxibonsai.diffusion.pipeline import ImagePipeline
+from oxibonsai.diffusion.request import STEPS, ImageRequest
 
 _PROMPT = "a tiny bonsai tree in a ceramic pot"
 _PASSES = 3  # of the measurement of the limit; the fastest counts
@@ -52,43 +52,43 @@ def image(
     whole step, divided by the processor's rate.
     """
     begin = time.perf_counter()
-    painter = ImagePipeline.from_pretrained(model, device=device, threads=threads).painter
+    diffusion = ImagePipeline.from_pretrained(model, device=device, threads=threads).diffusion
     seconds: dict[str, list[float]] = {"open": [time.perf_counter() - begin]}
-    side = painter.default_pixels
+    side = diffusion.default_pixels
     request = ImageRequest(_PROMPT, 42, width or side, height or side, steps)
-    painter.check(request)
+    diffusion.check(request)
     for _ in range(repetitions):
-        for name, found in _draw(painter, request).items():
+        for name, found in _draw(diffusion, request).items():
             seconds.setdefault(name, []).extend(found)
     rows = {name: round(statistics.median(found), 4) for name, found in seconds.items()}
     report: dict[str, Any] = {
-        "model": painter.name,
+        "model": diffusion.name,
         "size": f"{request.width}x{request.height}",
         "steps": steps,
         "seconds": rows,
         "picture_seconds": round(rows["prompt"] + steps * rows["step"] + rows["decode"], 4),
         "peak_mib": round(_peak_bytes() / 2**20),
-        **_share(painter, request, rows["step"]),
+        **_share(diffusion, request, rows["step"]),
     }
-    profiles = _profiles(painter, request) if with_profile else {}
+    profiles = _profiles(diffusion, request) if with_profile else {}
     if with_profile:
         report["profile"] = {part: [op.as_json() for op in ops] for part, ops in profiles.items()}
     click.echo(json.dumps(report) if as_json else _table(report, profiles))
 
 
-def _draw(painter: Painter, request: ImageRequest) -> dict[str, list[float]]:
+def _draw(diffusion: DiffusionPipeline, request: ImageRequest) -> dict[str, list[float]]:
     """Seconds of the parts of one picture; the steps by themselves."""
     begin = time.perf_counter()
-    text = painter.embed(painter.encode_prompt(request.prompt))
+    text = diffusion.embed(diffusion.encode_prompt(request.prompt))
     after_prompt = time.perf_counter()
     ends = [after_prompt]
 
     def on_step(_: Step) -> None:
         ends.append(time.perf_counter())
 
-    latents, grid = painter.denoise(request, text, on_step)
+    latents, grid = diffusion.denoise(request, text, on_step)
     before_decode = time.perf_counter()
-    painter.decode(latents, grid)
+    diffusion.decode(latents, grid)
     return {
         "prompt": [after_prompt - begin],
         "step": [b - a for a, b in pairwise(ends)],
@@ -96,29 +96,31 @@ def _draw(painter: Painter, request: ImageRequest) -> dict[str, list[float]]:
     }
 
 
-def _profiles(painter: Painter, request: ImageRequest) -> dict[str, list[OpShare]]:
+def _profiles(diffusion: DiffusionPipeline, request: ImageRequest) -> dict[str, list[OpShare]]:
     """Return the time of the ops of each part of an image; all steps together."""
     found: dict[str, Any] = {}
 
     def encode() -> None:
-        found["text"] = painter.embed(painter.encode_prompt(request.prompt))
+        found["text"] = diffusion.embed(diffusion.encode_prompt(request.prompt))
 
     def denoise() -> None:
-        found["latents"] = painter.denoise(request, found["text"])
+        found["latents"] = diffusion.denoise(request, found["text"])
 
     return {
-        "prompt": profile(painter.device, encode),
-        "steps": profile(painter.device, denoise),
-        "decode": profile(painter.device, lambda: painter.decode(*found["latents"])),
+        "prompt": profile(diffusion.device, encode),
+        "steps": profile(diffusion.device, denoise),
+        "decode": profile(diffusion.device, lambda: diffusion.decode(*found["latents"])),
     }
 
 
-def _share(painter: Painter, request: ImageRequest, step_seconds: float) -> dict[str, Any]:
+def _share(
+    diffusion: DiffusionPipeline, request: ImageRequest, step_seconds: float
+) -> dict[str, Any]:
     """Multiply-adds of the blocks' matrices per second, and the share of the processor's int8 rate."""
-    device = painter.device
+    device = diffusion.device
     if not isinstance(device, _core.CpuDevice) or _core.cpu.name() == "scalar":
         return {}
-    rate = _products(painter, request) / step_seconds
+    rate = _products(diffusion, request) / step_seconds
     peak = device.pool.int8_peak(_core.cpu.name(), _PASSES)
     return {
         "gmac_s": round(rate / 1e9, 1),
@@ -127,12 +129,12 @@ def _share(painter: Painter, request: ImageRequest, step_seconds: float) -> dict
     }
 
 
-def _products(painter: Painter, request: ImageRequest) -> int:
+def _products(diffusion: DiffusionPipeline, request: ImageRequest) -> int:
     """Multiply-adds of a step in the matrices of all blocks."""
-    picture = painter.grid(request.width, request.height).tokens
-    text = painter.prompt_length
+    picture = diffusion.grid(request.width, request.height).tokens
+    text = diffusion.prompt_length
     total = 0
-    for name, size in painter.matrix_sizes().items():
+    for name, size in diffusion.matrix_sizes().items():
         if name.startswith("single_transformer_blocks."):
             total += size * (picture + text)
         elif name.startswith("transformer_blocks."):

@@ -8,8 +8,8 @@ import time
 import rich_click as click
 
 from oxibonsai.cli.options import json_option
+from oxibonsai.loading import QuantizedCache
 from oxibonsai.models import PackedCache
-from oxibonsai.opening import QuantizedCache
 
 
 @click.command()

@@ -27,11 +27,11 @@ from oxibonsai.cli.generation_options import (
     take_context_shift,
     take_speculation,
 )
+from oxibonsai.cli.image_options import image_option, picture_path, vision_options
 from oxibonsai.cli.llama_cpp_names import conversation_option
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import engine_options, load_engine, model_options
 from oxibonsai.cli.output_path import OutputFile
-from oxibonsai.cli.picture_options import image_option, picture_path, vision_options
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.engine import Options
 from oxibonsai.errors import OxiBonsaiError, RequestError

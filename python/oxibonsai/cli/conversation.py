@@ -12,7 +12,7 @@ from typing import Any
 
 from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
 from oxibonsai.chat_template import ChatTemplate
-from oxibonsai.cli.picture_options import check_sees, with_images
+from oxibonsai.cli.image_options import check_sees, with_images
 from oxibonsai.cli.prompt_progress import read_prompt_of
 from oxibonsai.cli.sampling_options import SAMPLING_FIELDS
 from oxibonsai.cli.word_wrap import WordWrap
@@ -20,7 +20,7 @@ from oxibonsai.engine import Engine, Options, Sequence, restore, save
 from oxibonsai.errors import RequestError, printable
 from oxibonsai.files.whole_file import written_whole
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.vision.given import read_file
+from oxibonsai.vision.image_input import read_file
 
 _ANSWER_ROOM = 64  # positions that an answer needs at least
 
@@ -213,12 +213,12 @@ class Conversation:
         for dropped in range(0, len(self.messages) - start, 2):
             kept = self.messages[:start] + self.messages[start + dropped :]
             request = replace(self.request, messages=kept)
-            turn = prepare(self.engine, request, template=self.template)
-            if len(turn.ids) + _ANSWER_ROOM <= self.engine.ctx_size:
+            prepared = prepare(self.engine, request, template=self.template)
+            if len(prepared.ids) + _ANSWER_ROOM <= self.engine.ctx_size:
                 self.messages = kept
                 return dropped
         raise RequestError(
-            f"the message alone has {len(turn.ids)} tokens, too many for the context of "
+            f"the message alone has {len(prepared.ids)} tokens, too many for the context of "
             f"{self.engine.ctx_size}: shorten it or raise --ctx-size"
         )
 

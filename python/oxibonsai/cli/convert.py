@@ -18,12 +18,12 @@ from oxibonsai.convert.lora import convert_lora
 from oxibonsai.convert.target import check_dtype
 from oxibonsai.convert.vision_tower import convert_tower, has_tower
 from oxibonsai.devices import default_threads
+from oxibonsai.diffusion.model_files import PartNames, is_image_model, open_image_model
+from oxibonsai.diffusion.write_one_file import write_one_file
 from oxibonsai.errors import RequestError
 from oxibonsai.files.home_paths import with_home
-from oxibonsai.images.model_files import PartNames, is_image_model, open_image_model
-from oxibonsai.images.write_one_file import write_one_file
+from oxibonsai.loading import is_peft_folder, open_model
 from oxibonsai.models import read_config
-from oxibonsai.opening import is_peft_folder, open_model
 from oxibonsai.sources.model_folder import model_folder, model_name
 
 

@@ -12,10 +12,10 @@ from oxibonsai import __version__, _core
 from oxibonsai.devices import AUTO, Device, list_devices, one_device, open_device
 from oxibonsai.engine.memory import default_kv_type
 from oxibonsai.errors import ParityError, RequestError, UnsupportedError
+from oxibonsai.loading import open_model
 from oxibonsai.models import check_parity, load_model, read_config
 from oxibonsai.models.parity import DEFINITION
 from oxibonsai.models.parity_suite import compare_all_ops
-from oxibonsai.opening import open_model
 
 _SAME = "same bytes"
 # What is compared of a model as a whole, by its key in the report.

@@ -50,8 +50,8 @@ class Job:
         request: ChatRequest,
     ) -> Job:
         """Return the job that a conversation makes."""
-        turn = prepare(engine, request, options, template=template)
-        return cls(engine, params, turn.options, turn.ids, turn.parser)
+        prepared = prepare(engine, request, options, template=template)
+        return cls(engine, params, prepared.options, prepared.ids, prepared.parser)
 
 
 def run_samples(job: Job, samples: int, best_of: int | None, *, show: bool) -> dict[str, Any]:

@@ -17,17 +17,17 @@ from oxibonsai.cli.image_progress import step_progress
 from oxibonsai.cli.mflux_names import SeveralValues, mflux_options
 from oxibonsai.cli.options import apply, device_option, json_option, threads_option
 from oxibonsai.cli.output_path import OutputFile, OutputFolder
+from oxibonsai.diffusion.diffusion_pipeline import DiffusionPipeline, OnStep, Step
+from oxibonsai.diffusion.noise import GENERATORS
+from oxibonsai.diffusion.pipeline import ImagePipeline, random_seed
+from oxibonsai.diffusion.pixels import as_reference, to_pixels
+from oxibonsai.diffusion.png import encode_png
+from oxibonsai.diffusion.record import png_texts, read_record, record_of
+from oxibonsai.diffusion.request import SIDE, STEPS, STRENGTH, ImageRequest
 from oxibonsai.errors import RequestError
 from oxibonsai.files.whole_file import is_replaced, make_folder, make_room, written_whole
-from oxibonsai.images.noise import GENERATORS
-from oxibonsai.images.painter import OnStep, Painter, Step
-from oxibonsai.images.pipeline import ImagePipeline, random_seed
-from oxibonsai.images.pixels import as_reference, to_pixels
-from oxibonsai.images.png import encode_png
-from oxibonsai.images.record import png_texts, read_record, record_of
-from oxibonsai.images.request import SIDE, STEPS, STRENGTH, ImageRequest
-from oxibonsai.opening import split_scaled
-from oxibonsai.vision.given import read_picture
+from oxibonsai.loading import split_scaled
+from oxibonsai.vision.image_input import read_image
 
 _FROM_RECORD = ("prompt", "seed", "steps", "width", "height", "rng", "image_strength")
 
@@ -226,7 +226,7 @@ def image(
     many = len(prompts) * len(seeds) > 1
     out = _Output(output, metadata, not no_exif, steps_folder)
     _check_places(out, seeds, many=many)
-    painter = ImagePipeline.from_pretrained(
+    diffusion = ImagePipeline.from_pretrained(
         model,
         transformer=transformer,
         vae=vae,
@@ -235,15 +235,15 @@ def image(
         lora=[*lora, *map(split_scaled, lora_scaled)],
         device=device,
         threads=threads,
-    ).painter
-    request = _with_size(request, options, recorded, painter)
-    painter.check(request)
+    ).diffusion
+    request = _with_size(request, options, recorded, diffusion)
+    diffusion.check(request)
     paths = [str(p) for p in (options["image"], *options["references"]) if p is not None]
     drawn = []
     for prompt in prompts:
         for seed in seeds:
             one = replace(request, prompt=prompt(), seed=seed)
-            drawn.append(_draw(painter, one, out, paths, many=many, quiet=as_json))
+            drawn.append(_draw(diffusion, one, out, paths, many=many, quiet=as_json))
     if as_json:
         click.echo(json.dumps({"pictures": drawn}))
 
@@ -283,20 +283,23 @@ def _request(options: dict[str, Any], recorded: dict[str, Any]) -> ImageRequest:
         raise RequestError("the picture's settings in --config-from-metadata are no numbers")
     if options["image"]:
         kept = strength if strength is not None else recorded["image_strength"]
-        start = read_picture(options["image"]).image
+        start = read_image(options["image"]).image
         return replace(request, start=start, strength=STRENGTH if kept is None else kept)
-    return replace(request, references=tuple(read_picture(p).image for p in options["references"]))
+    return replace(request, references=tuple(read_image(p).image for p in options["references"]))
 
 
 def _with_size(
-    request: ImageRequest, options: dict[str, Any], recorded: dict[str, Any], painter: Painter
+    request: ImageRequest,
+    options: dict[str, Any],
+    recorded: dict[str, Any],
+    diffusion: DiffusionPipeline,
 ) -> ImageRequest:
     """Where no size is given, that of the first reference, or the model's own."""
     missing = [s for s in ("width", "height") if options[s] is None and recorded[s] is None]
     if request.references and len(missing) == 2:
-        first = as_reference(request.references[0], painter.vae.scale)
+        first = as_reference(request.references[0], diffusion.vae.scale)
         return replace(request, width=first.width, height=first.height)
-    side = painter.default_pixels
+    side = diffusion.default_pixels
     width = side if "width" in missing else request.width
     return replace(request, width=width, height=side if "height" in missing else request.height)
 
@@ -312,7 +315,7 @@ def _check_places(out: _Output, seeds: list[int], *, many: bool) -> None:
 
 
 def _draw(
-    painter: Painter,
+    diffusion: DiffusionPipeline,
     request: ImageRequest,
     out: _Output,
     inputs: list[str],
@@ -322,12 +325,12 @@ def _draw(
 ) -> dict[str, Any]:
     """Draws one picture and writes its files."""
     place = free_name(named(out.path, request.seed, many=many))
-    record = record_of(request, painter.name, painter.adapters)
+    record = record_of(request, diffusion.name, diffusion.adapters)
     texts = png_texts(record) if out.texts else {}
     begin = time.monotonic()
     with step_progress(request.steps) as told:
-        on_step = _with_previews(painter, told, out.steps_folder, place.stem)
-        pixels = painter.draw(request, on_step)
+        on_step = _with_previews(diffusion, told, out.steps_folder, place.stem)
+        pixels = diffusion.draw(request, on_step)
     seconds = time.monotonic() - begin
     with written_whole(place := free_name(place), in_new_folder=False) as file:
         file.write(encode_png(pixels, texts))
@@ -346,13 +349,15 @@ def _draw(
     return {"path": str(place), "seed": request.seed, "seconds": round(seconds, 3)}
 
 
-def _with_previews(painter: Painter, told: OnStep, folder: Path | None, stem: str) -> OnStep:
+def _with_previews(
+    diffusion: DiffusionPipeline, told: OnStep, folder: Path | None, stem: str
+) -> OnStep:
     if folder is None:
         return told
 
     def on_step(step: Step) -> None:
         told(step)
-        pixels = to_pixels(painter.decode(step.estimate, step.grid))
+        pixels = to_pixels(diffusion.decode(step.estimate, step.grid))
         with written_whole(folder / f"{stem}_step{step.index + 1}of{step.steps}.png") as file:
             file.write(encode_png(pixels, {}))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oxibonsai.images.painter import OnStep, Step
+from oxibonsai.diffusion.diffusion_pipeline import OnStep, Step
 
 
 @contextmanager

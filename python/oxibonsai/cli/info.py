@@ -16,13 +16,13 @@ from oxibonsai.cli.device_table import show_devices
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.cli.remote_header import remote_checkpoint
+from oxibonsai.diffusion.record import is_picture, read_record
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.home_paths import with_home
-from oxibonsai.images.record import is_picture, read_record
+from oxibonsai.loading import open_model
 from oxibonsai.models import describe as describe_pass
 from oxibonsai.models import read_config
-from oxibonsai.opening import open_model
 from oxibonsai.sources.choice import NoGguf
 from oxibonsai.sources.http import Unreachable, file_name, is_url
 from oxibonsai.sources.hub import HubFile, find_hub_files
@@ -167,7 +167,7 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     plain = dataclasses.asdict(config)
     for key in ("architecture", "name", "hadamard"):
         plain.pop(key)
-    fold = config.hadamard
+    rotation = config.hadamard
     for rope in (plain["rope"], plain["rope_local"]):
         if rope is not None:
             rope["frequency_factors"] = bool(rope["frequency_factors"])
@@ -179,7 +179,7 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "runs": "yes",
         "config": plain,
-        "hadamard_block": None if fold is None else fold.block,
+        "hadamard_block": None if rotation is None else rotation.block,
         "yarn": config.rope.scaling == "yarn",
         "kv_type": kv_type,
         "kv_bytes_per_token": per_token,

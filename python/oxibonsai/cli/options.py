@@ -208,7 +208,7 @@ def machine_options(command: Command) -> Command:
 def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
     """Load, and say on stderr how far packing the weights has come."""
     from oxibonsai.engine import load
-    from oxibonsai.opening import split_scaled
+    from oxibonsai.loading import split_scaled
 
     plain, scaled = options.pop("lora", ()), options.pop("lora_scaled", ())
     lora = [*plain, *map(split_scaled, scaled)]

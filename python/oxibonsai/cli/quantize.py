@@ -17,7 +17,7 @@ from oxibonsai.cli.output_path import OutputFile
 from oxibonsai.cli.written import say_written, written_text
 from oxibonsai.devices import default_threads
 from oxibonsai.imatrix import read_imatrix
-from oxibonsai.opening import open_model
+from oxibonsai.loading import open_model
 from oxibonsai.quantize import Loss, Plan, TypeRules, find_mix, make_plan, mix_names, write
 
 _PIPE_WIDTH = 200  # columns, of a table that no terminal cuts

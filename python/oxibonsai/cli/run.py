@@ -25,15 +25,15 @@ from oxibonsai.cli.generation_options import (
     take_context_shift,
     take_speculation,
 )
-from oxibonsai.cli.llama_cpp_names import conversation_option
-from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
-from oxibonsai.cli.picture_options import (
+from oxibonsai.cli.image_options import (
     check_is_no_picture,
     check_sees,
     image_option,
     vision_options,
     with_images,
 )
+from oxibonsai.cli.llama_cpp_names import conversation_option
+from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
 from oxibonsai.cli.prompt import read_prompt
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
 from oxibonsai.cli.structure_options import split_structure, structure_options

@@ -10,7 +10,7 @@ import rich_click as click
 from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.cli.prompt import read_prompt
 from oxibonsai.errors import RequestError
-from oxibonsai.opening import open_model
+from oxibonsai.loading import open_model
 from oxibonsai.tokenizer import Tokenizer
 
 

@@ -23,7 +23,7 @@ _LAYER = {
 _FIXED = {**decoder.FIXED, "model.word_embeddings": "token_embd"}
 _A = "bailingmoe2"
 tensor_name = decoder.namer(
-    "Ling 2", _LAYER, fixed=_FIXED, loose={"mlp.gate.expert_bias": "exp_probs_b.bias"}
+    "Ling 2", _LAYER, fixed=_FIXED, extra={"mlp.gate.expert_bias": "exp_probs_b.bias"}
 )
 
 

@@ -63,7 +63,7 @@ class Namer:
     fixed: Mapping[str, str]
     layers: str
     left_out: Collection[str]
-    loose: Mapping[str, str]
+    extra: Mapping[str, str]
     drafting: tuple[str, ...]
     plain: Callable[[str], str]
 
@@ -72,9 +72,9 @@ class Namer:
         parameter = self.plain(parameter)
         if parameter.endswith((_LEFT_OUT, *self.left_out)) or parameter.startswith(self.drafting):
             return None
-        loose = re.fullmatch(rf"{re.escape(self.layers)}\.([0-9]{{1,4}})\.(.+)", parameter)
-        if loose is not None and loose[2] in self.loose:
-            return f"blk.{int(loose[1])}.{self.loose[loose[2]]}"
+        extra = re.fullmatch(rf"{re.escape(self.layers)}\.([0-9]{{1,4}})\.(.+)", parameter)
+        if extra is not None and extra[2] in self.extra:
+            return f"blk.{int(extra[1])}.{self.extra[extra[2]]}"
         module, _, kind = parameter.rpartition(".")
         layer = re.fullmatch(rf"{re.escape(self.layers)}\.([0-9]{{1,4}})\.(.+)", module)
         if layer is not None and (part := self.layer_names.get(layer[2])) is not None:
@@ -91,9 +91,9 @@ class Namer:
     def parameter(self, tensor: str) -> str | None:
         """Return the parameter that GGUF calls ``tensor``; None where it is none of the family's."""
         stem, _, kind = tensor.rpartition(".")
-        loose = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", tensor)
-        if loose is not None and (whole := key_of(self.loose, loose[2])) is not None:
-            return f"{self.layers}.{loose[1]}.{whole}"
+        extra = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", tensor)
+        if extra is not None and (whole := key_of(self.extra, extra[2])) is not None:
+            return f"{self.layers}.{extra[1]}.{whole}"
         layer = re.fullmatch(r"blk\.([0-9]{1,4})\.(.+)", stem)
         part, names = (stem, self.fixed) if layer is None else (layer[2], self.layer_names)
         module = key_of(names, part)
@@ -110,12 +110,12 @@ def namer(
     fixed: Mapping[str, str] = FIXED,
     layers: str = "model.layers",
     left_out: Collection[str] = (),
-    loose: Mapping[str, str] | None = None,
+    extra: Mapping[str, str] | None = None,
     drafting: tuple[str, ...] = (),
     plain: Callable[[str], str] = lambda parameter: parameter,
 ) -> Namer:
     """Return a :class:`Namer`; most families differ in the names of a layer's parts alone."""
-    return Namer(family, layer_names, biased, fixed, layers, left_out, loose or {}, drafting, plain)
+    return Namer(family, layer_names, biased, fixed, layers, left_out, extra or {}, drafting, plain)
 
 
 def key_of(names: Mapping[str, str], value: str) -> str | None:

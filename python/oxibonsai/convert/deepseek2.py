@@ -33,7 +33,7 @@ _ALSO = (
     *("llama_4_scaling_beta", "max_position_embeddings", "partial_rotary_factor"),
 )
 _KV_B = re.compile(r"model\.layers\.([0-9]{1,4})\.self_attn\.kv_b_proj\.weight")
-tensor_name = decoder.namer("DeepSeek", _LAYER, loose=experts.SELECTION_BIAS)
+tensor_name = decoder.namer("DeepSeek", _LAYER, extra=experts.SELECTION_BIAS)
 
 
 def pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:

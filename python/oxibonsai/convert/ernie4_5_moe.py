@@ -21,7 +21,7 @@ tensor_name = decoder.namer(
     _LAYER,
     _BIASED,
     left_out=("mtp",),
-    loose={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
+    extra={"mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias"},
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.gemma3 import GEMMA3
-from oxibonsai.convert.multimodal import seeing
+from oxibonsai.convert.multimodal import with_vision
 
 # What Gemma3TextConfig of transformers has where a configuration doesn't say: the hub's say little.
 _DEFAULTS: dict[str, Any] = {
@@ -30,4 +30,4 @@ def _text_config(folder: ModelFolder) -> dict[str, Any]:
     return {**_DEFAULTS, **folder.text_config()}
 
 
-GEMMA3_MULTIMODAL = replace(seeing(GEMMA3), config=_text_config)
+GEMMA3_MULTIMODAL = replace(with_vision(GEMMA3), config=_text_config)

@@ -19,7 +19,7 @@ _LAYER = {
     **experts.DRAFTING,
 }
 _BIASED = ("attn_q", "attn_k", "attn_v")
-tensor_name = decoder.namer("GLM 4.5", _LAYER, _BIASED, loose=experts.SELECTION_BIAS)
+tensor_name = decoder.namer("GLM 4.5", _LAYER, _BIASED, extra=experts.SELECTION_BIAS)
 
 
 def metadata(folder: ModelFolder) -> Metadata:

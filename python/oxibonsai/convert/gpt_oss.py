@@ -24,7 +24,7 @@ _A = "gpt-oss"
 _BIASED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate_inp")
 _EXPERTS = re.compile(r"model\.layers\.([0-9]{1,4})\.mlp\.experts\.(gate_up|down)_proj(_bias)?")
 tensor_name = decoder.namer(
-    "gpt-oss", _LAYER, _BIASED, loose={"self_attn.sinks": "attn_sinks.weight"}
+    "gpt-oss", _LAYER, _BIASED, extra={"self_attn.sinks": "attn_sinks.weight"}
 )
 
 

@@ -186,7 +186,7 @@ LFM2MOE = Recipe(
     "lfm2moe",
     mixed_metadata,
     decoder.namer(
-        "LFM2", LAYER, fixed=_FIXED, loose={"feed_forward.expert_bias": "exp_probs_b.bias"}
+        "LFM2", LAYER, fixed=_FIXED, extra={"feed_forward.expert_bias": "exp_probs_b.bias"}
     ),
     lambda tensor: experts.is_matrix(tensor) and "shortconv.conv" not in tensor,
     shapes=_mixed_shapes,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.multimodal import seeing
+from oxibonsai.convert.multimodal import with_vision
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.rope import read_rope, rope_factors, rope_keys
 from oxibonsai.convert.stacked_experts import transposed_pieces
@@ -114,7 +114,7 @@ LLAMA4 = Recipe(
     extra=extra,
 )
 LLAMA4_MULTIMODAL = replace(
-    seeing(LLAMA4),
+    with_vision(LLAMA4),
     config=ModelFolder.text_config,
     notes=("the model's part for images is left out: what is made of it takes texts alone",),
 )

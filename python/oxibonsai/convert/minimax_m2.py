@@ -15,7 +15,7 @@ _LAYER = {
     "block_sparse_moe.gate": "ffn_gate_inp",
 }
 tensor_name = decoder.namer(
-    "MiniMax M2", _LAYER, loose={"block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"}
+    "MiniMax M2", _LAYER, extra={"block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"}
 )
 
 

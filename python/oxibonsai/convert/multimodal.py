@@ -75,7 +75,7 @@ def text_config(folder: ModelFolder) -> dict[str, Any]:
     }
 
 
-def seeing(recipe: Converter) -> Converter:
+def with_vision(recipe: Converter) -> Converter:
     """Return what converts a language model, for one that has a vision tower, which is left out."""
     if isinstance(recipe, FamilyConverter):
         return replace(recipe, config=text_config, renamed=_text_name_or_none)
@@ -105,4 +105,4 @@ def inner_recipe(folder: ModelFolder, recipes: Mapping[str, Converter]) -> Conve
             f"{folder.path / 'config.json'}: the part for texts is of type {kind!r}; convert knows "
             + ", ".join(sorted(recipes))
         )
-    return seeing(recipes[kind])
+    return with_vision(recipes[kind])

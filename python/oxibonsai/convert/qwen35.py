@@ -15,7 +15,7 @@ from oxibonsai.convert.mamba import (
     ssm_parameter_values,
     ssm_values,
 )
-from oxibonsai.convert.multimodal import seeing
+from oxibonsai.convert.multimodal import with_vision
 from oxibonsai.convert.pieces import Piece
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
@@ -96,7 +96,7 @@ def metadata(folder: ModelFolder) -> Metadata:
 
 def namer(family: str, layer_names: Mapping[str, str]) -> decoder.Namer:
     """GGUF's name of a parameter; None for what drafts further tokens, if that is left out."""
-    return decoder.namer(family, layer_names, loose=LOOSE, drafting=_DRAFTING)
+    return decoder.namer(family, layer_names, extra=LOOSE, drafting=_DRAFTING)
 
 
 def is_matrix(tensor: str) -> bool:
@@ -174,4 +174,4 @@ QWEN35 = Recipe(
     parameter_values=ssm_parameter_values,
     offset=offset,
 )
-QWEN35_MULTIMODAL = seeing(QWEN35)
+QWEN35_MULTIMODAL = with_vision(QWEN35)

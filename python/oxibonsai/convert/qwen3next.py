@@ -16,7 +16,7 @@ from oxibonsai.convert.mamba import (
     ssm_parameter_values,
     ssm_values,
 )
-from oxibonsai.convert.multimodal import seeing
+from oxibonsai.convert.multimodal import with_vision
 from oxibonsai.convert.pieces import Piece, expert_pieces
 from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
 from oxibonsai.convert.text_tokenizer import tokenizer_keys
@@ -150,7 +150,7 @@ QWEN35MOE = Recipe(
     parameter_values=ssm_parameter_values,
     offset=qwen35.offset,
 )
-QWEN35MOE_MULTIMODAL = seeing(QWEN35MOE)
+QWEN35MOE_MULTIMODAL = with_vision(QWEN35MOE)
 QWEN3NEXT = Recipe(
     "qwen3next",
     lambda folder: _metadata(folder, "qwen3next"),

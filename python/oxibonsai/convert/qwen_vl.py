@@ -9,7 +9,7 @@ from typing import Any
 from oxibonsai.convert import decoder, experts
 from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.convert.gated_delta import section_keys
-from oxibonsai.convert.multimodal import seeing
+from oxibonsai.convert.multimodal import with_vision
 from oxibonsai.convert.qwen3moe import QWEN3MOE
 from oxibonsai.convert.recipe import Metadata, Recipe
 from oxibonsai.convert.rope import read_rope, rope_keys
@@ -57,7 +57,7 @@ def _metadata_moe(folder: ModelFolder) -> Metadata:
 
 _BIASED = ("attn_q", "attn_k", "attn_v")
 _LAYER_3 = {**decoder.LAYER, **decoder.HEAD_NORMS}
-QWEN2VL = seeing(
+QWEN2VL = with_vision(
     Recipe(
         "qwen2vl",
         partial(_metadata, architecture="qwen2vl"),
@@ -66,7 +66,7 @@ QWEN2VL = seeing(
         shapes=lambda folder: decoder.shapes(folder, decoder.LAYER.values(), _BIASED),
     )
 )
-QWEN3VL = seeing(
+QWEN3VL = with_vision(
     Recipe(
         "qwen3vl",
         partial(_metadata_3, architecture="qwen3vl"),
@@ -75,6 +75,6 @@ QWEN3VL = seeing(
         shapes=lambda folder: decoder.shapes(folder, _LAYER_3.values()),
     )
 )
-QWEN3VLMOE = seeing(
+QWEN3VLMOE = with_vision(
     replace(QWEN3MOE, architecture="qwen3vlmoe", metadata=_metadata_moe, pieces=either_way_pieces)
 )

@@ -76,7 +76,7 @@ def serve(**options: Any) -> None:
     settings = load_settings(given(options))
     _refuse_unshared(settings, stages=sizes[1])
     from oxibonsai.distributed.serve import serve as run_server
-    from oxibonsai.opening import split_scaled
+    from oxibonsai.loading import split_scaled
 
     choice = Choice(
         settings.model, *sizes, link, settings.threads, settings.parity, settings.quant_type,

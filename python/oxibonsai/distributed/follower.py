@@ -80,6 +80,10 @@ class _Follower:
     def _pass(self, index: int) -> RankPass:
         """One of :data:`~oxibonsai.distributed.device.PASSES`, compiled when it is first wanted."""
         if index not in self._passes:
-            graphs = (self._model.graph, self._model.hidden_graph, self._model.followed_graph)
+            graphs = (
+                self._model.graph,
+                self._model.hidden_graph,
+                self._model.graph_with_hidden_states,
+            )
             self._passes[index] = self._device.own_pass(graphs[index])
         return self._passes[index]

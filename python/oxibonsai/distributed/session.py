@@ -13,9 +13,9 @@ from oxibonsai.distributed.follower import follow
 from oxibonsai.distributed.group import Group, Link, join
 from oxibonsai.distributed.handshake import Identity, verify
 from oxibonsai.errors import RequestError
+from oxibonsai.loading import LoraChoice, open_adapters, open_model
 from oxibonsai.lora import Adapter
 from oxibonsai.models import Parity, check_parity, load_model
-from oxibonsai.opening import LoraChoice, open_adapters, open_model
 
 _SECRET = "OXIBONSAI_GROUP_SECRET"
 

@@ -29,7 +29,7 @@ from oxibonsai.models import Model
 from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens
 from oxibonsai.structured import StructureCompiler
 from oxibonsai.tokenizer import Tokenizer
-from oxibonsai.vision import PictureReader, PlacedImage
+from oxibonsai.vision import ImageReader, PlacedImage
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
@@ -92,7 +92,7 @@ class Engine:
             model, cache, ctx_size=ctx_size, eos_ids=self.eos_ids, policy=policy
         )
         self._stepper: Stepper | None = None
-        self.pictures: PictureReader | None = None
+        self.pictures: ImageReader | None = None
         self.lock = ProcessLock()
 
     def __getattr__(self, name: str) -> Any:
@@ -287,7 +287,7 @@ class Engine:
         share steps, keys and values are shared between those with the same.
 
         Args:
-            adapters: As :func:`oxibonsai.opening.open_adapters` returns them, each with its scale.
+            adapters: As :func:`oxibonsai.loading.open_adapters` returns them, each with its scale.
 
         Raises:
             UnsupportedError: An adapter changes what is no linear layer of the model.

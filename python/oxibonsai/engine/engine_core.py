@@ -140,8 +140,8 @@ class EngineCore:
         with rows of pictures: it begins anew behind them.
         """
         pools, slots = self._cache.pools, self._cache.slot_memory
-        followed = any(isinstance(c.sequence.speculator, MtpSpeculator) for c in chunks)
-        followed = followed and not reads_images(chunks)
+        with_hidden_states = any(isinstance(c.sequence.speculator, MtpSpeculator) for c in chunks)
+        with_hidden_states = with_hidden_states and not reads_images(chunks)
         top = top_wanted(c.sequence for c in chunks if c.outputs > 0)
         groups: dict[str, list[Chunk]] = {}
         for c in chunks:
@@ -154,7 +154,7 @@ class EngineCore:
             images = reads_images(group)
             try:
                 model = self.models.of(key)
-                model.prepare(images=images, followed=followed)
+                model.prepare(images=images, with_hidden_states=with_hidden_states)
             except OxiBonsaiError as e:  # the pass cannot be compiled, or not again
                 for c in group:
                     self._fail(c.sequence, e)
@@ -167,8 +167,8 @@ class EngineCore:
             if not group:
                 continue
             batch = make_batch(group)
-            if followed:
-                of_outputs, of_rows = model.run_followed(batch, pools, slots)
+            if with_hidden_states:
+                of_outputs, of_rows = model.run_with_hidden_states(batch, pools, slots)
                 states.append(of_rows)
                 logits.extend(of_outputs)
             elif top is not None and model.finds_top and not images:

@@ -27,11 +27,11 @@ from oxibonsai.engine.memory import (
     plan_slots,
 )
 from oxibonsai.engine.placement import place_model
-from oxibonsai.engine.seeing import open_pictures
+from oxibonsai.engine.vision_loading import load_image_reader
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress
+from oxibonsai.loading import LoraChoice, QuantizedCache, open_adapters, open_model
 from oxibonsai.models import Model, PackedCache, Parity, check_parity, load_model
-from oxibonsai.opening import LoraChoice, QuantizedCache, open_adapters, open_model
 from oxibonsai.tokenizer import Tokenizer
 
 KvPressure = Literal["balanced", "aggressive"]
@@ -63,7 +63,7 @@ def load(
     """Load a model and make an engine.
 
     Args:
-        source: What :func:`oxibonsai.opening.open_model` takes: a file, a folder with one or
+        source: What :func:`oxibonsai.loading.open_model` takes: a file, a folder with one or
             with safetensors, ``hf:...``, ``pip:...``; None for the default model.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"metal"``, or ``"auto"``: a GPU if one can run
             the model and gives the definition's bytes, else the CPU and a warning that says why. None:
@@ -206,7 +206,7 @@ def load(
         ctx_size=size,
         policy=policy,
     )
-    engine.pictures = open_pictures(
+    engine.pictures = load_image_reader(
         model,
         tokenizer,
         source,

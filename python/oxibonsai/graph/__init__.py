@@ -1,13 +1,13 @@
 """The builder of graphs, in which a model's pass is written."""
 
 from oxibonsai.graph.builder import Builder, Routing, Value, Vector
-from oxibonsai.graph.hadamard import HadamardFold
+from oxibonsai.graph.hadamard import HadamardRotation
 from oxibonsai.graph.rope import AxialRope, RopeConfig, Rotation, section_axes
 
 __all__ = [
     "AxialRope",
     "Builder",
-    "HadamardFold",
+    "HadamardRotation",
     "RopeConfig",
     "Rotation",
     "Routing",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.errors import RequestError
-from oxibonsai.graph.hadamard import HadamardFold
+from oxibonsai.graph.hadamard import HadamardRotation
 from oxibonsai.graph.rope import Rotation
 
 Vector = npt.NDArray[np.float32]
@@ -44,18 +44,18 @@ class Builder:
         graph: What has been described so far.
     """
 
-    def __init__(self, fold: HadamardFold | None = None) -> None:
+    def __init__(self, rotation: HadamardRotation | None = None) -> None:
         self.graph = _core.Graph()
-        self._fold = fold
+        self._rotation = rotation
         self._folded: dict[Value, Value] = {}
         self._tables: dict[Rotation, Value] = {}
 
     def embed(self, weight: _core.Weight) -> Value:
         """Rows of the table for the batch's tokens: [tokens, hidden]."""
         out = self.graph.embed(weight)
-        if self._fold is None or not self._fold.has_table(weight.name):
+        if self._rotation is None or not self._rotation.has_table(weight.name):
             return out
-        return self.hadamard(out, self._fold.block, after=self._fold.signs_of(out.cols))
+        return self.hadamard(out, self._rotation.block, after=self._rotation.signs_of(out.cols))
 
     def embed_positions(self, weight: _core.Weight) -> Value:
         """Rows of the table for the batch's positions: [tokens, hidden]."""
@@ -457,9 +457,9 @@ class Builder:
         """Return x * sqrt(mean(like^2) / max(mean(x^2), floor)) over each row."""
         return self.graph.match_rms(x, like, floor)
 
-    def keep_largest(self, x: Value, deviations: float) -> Value:
+    def gaussian_top_k(self, x: Value, deviations: float) -> Value:
         """max(x - (mean(x) + deviations * sqrt(var(x))), 0) over each row."""
-        return self.graph.keep_largest(x, deviations)
+        return self.graph.gaussian_top_k(x, deviations)
 
     def gate_rows(self, x: Value, gate: Value) -> Value:
         """Return x * sigmoid(gate), with one gate for each row."""
@@ -472,7 +472,7 @@ class Builder:
             x: [n, heads * cols].
             weight: A matrix [rows, cols] for each head.
         """
-        if self._fold is not None and self._fold.has_matrix(weight.name):
+        if self._rotation is not None and self._rotation.has_matrix(weight.name):
             raise RequestError(f"{weight.name} is folded, which a matrix for each head cannot be")
         return self.graph.head_linear(x, weight)
 
@@ -736,20 +736,20 @@ class Builder:
             key_heads: Of the rule.
             heads: Value heads.
         """
-        grouped = self._fold is not None and self._fold.grouped_values
-        if not grouped or self._fold is None or not self._fold.has_matrix(weight.name):
+        grouped = self._rotation is not None and self._rotation.grouped_values
+        if not grouped or self._rotation is None or not self._rotation.has_matrix(weight.name):
             return x
         return self.transpose_heads(x, heads // key_heads, key_heads)
 
     def _read_by(self, weight: _core.Weight, x: Value) -> Value:
         """Return a matrix's input x before any rounding."""
-        folded = self._fold is not None and self._fold.has_matrix(weight.name)
-        return self._fold_input(x) if folded else x
+        rotated = self._rotation is not None and self._rotation.has_matrix(weight.name)
+        return self._rotate_input(x) if rotated else x
 
-    def _fold_input(self, x: Value) -> Value:
+    def _rotate_input(self, x: Value) -> Value:
         """Return x as folded matrices want it, made once for all of them."""
         if x not in self._folded:
-            assert self._fold is not None
-            signs = self._fold.signs_of(x.cols)
-            self._folded[x] = self.hadamard(x, self._fold.block, before=signs)
+            assert self._rotation is not None
+            signs = self._rotation.signs_of(x.cols)
+            self._folded[x] = self.hadamard(x, self._rotation.block, before=signs)
         return self._folded[x]

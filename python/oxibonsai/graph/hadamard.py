@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 @dataclass(frozen=True)
-class HadamardFold:
+class HadamardRotation:
     """Weights stored in the basis of a block Walsh-Hadamard transform H (Bonsai 2).
 
     With s the signs of a row's width: a folded matrix is multiplied with H(s * x) in place of x, and

@@ -18,7 +18,7 @@ from oxibonsai.hf.pixels import as_grids
 from oxibonsai.hf.processor import Processor
 from oxibonsai.hf.tokenizer import AutoTokenizer
 from oxibonsai.output.messages import NO_IMAGES
-from oxibonsai.vision import ImageEmbedding, PictureReader, PlacedImage
+from oxibonsai.vision import ImageEmbedding, ImageReader, PlacedImage
 
 Placed = tuple[PlacedImage, ...]
 # Columns of a processor that say again what the placeholders among the ids say.
@@ -34,7 +34,7 @@ class ImageTextToText(CausalLM):
     """
 
     @property
-    def pictures(self) -> PictureReader:
+    def pictures(self) -> ImageReader:
         """Return the model's reader of images; RequestError where it has no tower."""
         if self.engine.pictures is None:
             raise RequestError(NO_IMAGES)

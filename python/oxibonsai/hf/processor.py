@@ -11,8 +11,8 @@ from oxibonsai.hf.encoding import BatchEncoding
 from oxibonsai.hf.pixels import as_columns
 from oxibonsai.hf.tokenizer import PreTrainedTokenizer
 from oxibonsai.output.messages import IMAGES
-from oxibonsai.vision import PictureReader, PixelGrid
-from oxibonsai.vision.given import picture_of_part, read_picture
+from oxibonsai.vision import ImageReader, PixelGrid
+from oxibonsai.vision.image_input import image_of_part, read_image
 
 Texts = str | Sequence[str]
 
@@ -29,7 +29,7 @@ class Processor:
         image_token: What stands for a picture in a text.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizer, pictures: PictureReader) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizer, pictures: ImageReader) -> None:
         self.tokenizer = tokenizer
         self.pictures = pictures
         self.image_token = pictures.tower.marker
@@ -118,7 +118,7 @@ class Processor:
         if not tokenize:
             return text
         limits, fetch = self.pictures.limits, self.pictures.fetch
-        pictures = [picture_of_part(part, limits, fetch) for part in _picture_parts(conversation)]
+        pictures = [image_of_part(part, limits, fetch) for part in _picture_parts(conversation)]
         encoding = self(pictures, text, return_tensors=return_tensors, add_special_tokens=False)
         return encoding if return_dict else encoding["input_ids"]
 
@@ -131,7 +131,7 @@ class Processor:
         return self.tokenizer.batch_decode(*args, **options)
 
     def _prepare(self, picture: Any) -> PixelGrid:
-        return self.pictures.processor.prepare(read_picture(picture, self.pictures.limits))
+        return self.pictures.processor.prepare(read_image(picture, self.pictures.limits))
 
     def _fill(self, text: str, grids: Sequence[PixelGrid]) -> str:
         """Return the text with as many placeholders for each picture as it has rows."""

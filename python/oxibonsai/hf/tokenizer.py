@@ -25,7 +25,7 @@ from oxibonsai.hf.conversation import (
 )
 from oxibonsai.hf.encoder import TextEncoder
 from oxibonsai.hf.pretrained import locate
-from oxibonsai.opening import open_model
+from oxibonsai.loading import open_model
 from oxibonsai.tokenizer import Tokenizer
 
 

@@ -17,7 +17,7 @@ from oxibonsai.imatrix.matrix import Entry, Imatrix
 
 if TYPE_CHECKING:
     from oxibonsai.engine import Engine
-    from oxibonsai.models import Observation
+    from oxibonsai.models import ImatrixCollection
 
 _STEP_ROWS = 256
 
@@ -80,7 +80,7 @@ def _run(
         yield Imatrix(_entries(observation), datasets, chunk_count=done, chunk_size=size)
 
 
-def _entries(observation: Observation) -> dict[str, Entry]:
+def _entries(observation: ImatrixCollection) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     entry_of: dict[int, Entry] = {}  # weights that share an input share an entry
     for name, sums in observation.sums.items():

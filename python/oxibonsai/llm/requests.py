@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from oxibonsai.chat import ChatRequest, ChatTurn, prepare
+from oxibonsai.chat import ChatRequest, PreparedPrompt, prepare
 from oxibonsai.engine import Engine, Options, Sequence, submit_samples
 from oxibonsai.errors import RequestError
 from oxibonsai.llm.chat_engine import Messages, load
@@ -38,7 +38,7 @@ class Request:
     prompt: str | None
     ids: list[int]
     sequences: list[Sequence]
-    turn: ChatTurn | None = None
+    prepared: PreparedPrompt | None = None
 
 
 class Requests:
@@ -88,9 +88,9 @@ class Requests:
         fields: dict[str, Any],
     ) -> Request:
         """As :meth:`submit`, of a conversation; fields are those of a ``ChatRequest``."""
-        turn = prepare(self.engine, ChatRequest(messages, **fields), options)
-        sequences = submit_samples(self.engine, turn.ids, params, turn.options, n=n)
-        return Request(self.next_id(), turn.prompt, turn.ids, sequences, turn)
+        prepared = prepare(self.engine, ChatRequest(messages, **fields), options)
+        sequences = submit_samples(self.engine, prepared.ids, params, prepared.options, n=n)
+        return Request(self.next_id(), prepared.prompt, prepared.ids, sequences, prepared)
 
     def _read(self, prompt: Prompt) -> tuple[str | None, Items[int]]:
         """Text and ids of a prompt in any of its forms."""
@@ -126,8 +126,8 @@ class Requests:
         s = request.sequences[index]
         reason = s.finish_reason  # read first: the text is complete once there is one
         reply = None
-        if request.turn is not None:
-            parser = request.turn.parser(call_ids(str(s.sampler.seed)))
+        if request.prepared is not None:
+            parser = request.prepared.parser(call_ids(str(s.sampler.seed)))
             parser.feed(s.text)
             if reason is not None:
                 parser.finish(cut=reason == "length")

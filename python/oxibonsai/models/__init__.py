@@ -74,9 +74,9 @@ from oxibonsai.models import (
 from oxibonsai.models.architecture import Architecture, check_constants
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.families import architecture_of_family
+from oxibonsai.models.imatrix_collection import ImatrixCollection
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.model import Model
-from oxibonsai.models.observation import Observation
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.parity import Parity, check_parity
 from oxibonsai.models.pooled import TOKEN_TYPES
@@ -163,9 +163,9 @@ __all__ = [
     "ARCHITECTURES",
     "TOKEN_TYPES",
     "Architecture",
+    "ImatrixCollection",
     "Model",
     "ModelConfig",
-    "Observation",
     "PackedCache",
     "Parity",
     "Weights",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from oxibonsai import _core
 from oxibonsai.errors import UnsupportedError
-from oxibonsai.graph import Builder, HadamardFold, Value, Vector
+from oxibonsai.graph import Builder, HadamardRotation, Value, Vector
 from oxibonsai.lora.adapter import Adapter, LowRank, in_use
 
 
@@ -21,8 +21,10 @@ class AdaptedBuilder(Builder):
         adapters: Added one after the other; those of scale 0 are left out, to the byte.
     """
 
-    def __init__(self, fold: HadamardFold | None = None, adapters: Sequence[Adapter] = ()) -> None:
-        super().__init__(fold)
+    def __init__(
+        self, rotation: HadamardRotation | None = None, adapters: Sequence[Adapter] = ()
+    ) -> None:
+        super().__init__(rotation)
         self._adapters = in_use(adapters)
         self._pairs: dict[str, list[LowRank]] = {}
         for adapter in self._adapters:
@@ -44,8 +46,8 @@ class AdaptedBuilder(Builder):
         if not pairs:
             return outputs
         self._adapted.update(w.name for w in weights)
-        thin = super().linear(x, *(pair.a for _, pair in pairs))
-        for (i, pair), low in zip(pairs, thin, strict=True):
+        low_rank = super().linear(x, *(pair.a for _, pair in pairs))
+        for (i, pair), low in zip(pairs, low_rank, strict=True):
             scaled = low if pair.scale == 1.0 else self.scale(low, pair.scale)
             part = weights[i]
             b = pair.b

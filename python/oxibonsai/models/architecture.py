@@ -11,7 +11,7 @@ from oxibonsai.architectures.layers.blocks import logits as logits
 from oxibonsai.architectures.layers.blocks import norm as norm
 from oxibonsai.graph import Builder, Value
 from oxibonsai.models.config import FULL_ATTENTION, ModelConfig
-from oxibonsai.models.hadamard import read_fold
+from oxibonsai.models.hadamard import read_rotation
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 
@@ -145,7 +145,7 @@ def _sizes(keys: Keys, head_dim: int) -> dict[str, Any]:
         "max_position_embeddings": keys.integer("context_length"),
         "attention_scale": keys.real("attention.scale", head_dim**-0.5),
         "name": str(file.get("general.name", "")),
-        "hadamard": read_fold(file, keys.checkpoint.path),
+        "hadamard": read_rotation(file, keys.checkpoint.path),
     }
 
 

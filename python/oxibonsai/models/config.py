@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oxibonsai.graph import HadamardFold, RopeConfig
+from oxibonsai.graph import HadamardRotation, RopeConfig
 
 # Values of ModelConfig.layer_types.
 FULL_ATTENTION, LINEAR_ATTENTION = "full_attention", "linear_attention"
@@ -305,7 +305,7 @@ class ModelConfig:
     decoder: DecoderConfig | None = None
     inner_norm_eps: float = 0.0
     conv_kernel: int = 0
-    hadamard: HadamardFold | None = field(default=None, repr=False, compare=False)
+    hadamard: HadamardRotation | None = field(default=None, repr=False, compare=False)
     of_family: Any = field(default=None, repr=False, compare=False)
 
     @property

@@ -10,7 +10,7 @@ from oxibonsai.architectures.schema.family import Family
 from oxibonsai.graph import Builder, Value
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
-from oxibonsai.models.hadamard import read_fold
+from oxibonsai.models.hadamard import read_rotation
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.pooled import read_classifier
 from oxibonsai.models.weights import Weights
@@ -44,7 +44,7 @@ def read_config(family: Family[Any], keys: Keys) -> ModelConfig:
         causal=keys.causal(True),
         pooling=keys.pooling("last"),
         classifier=read_classifier(keys, default_pooling="last") if family.scores_texts else None,
-        hadamard=read_fold(file, keys.checkpoint.path),
+        hadamard=read_rotation(file, keys.checkpoint.path),
         of_family=c,
     )
 

@@ -145,7 +145,7 @@ def _active_layer(g: Builder, c: ModelConfig, w: Weights, layer: int, h: Value) 
         x, w.matrix(f"{b}.ffn_gate", ff, c.hidden_size), w.matrix(f"{b}.ffn_up", ff, c.hidden_size)
     )
     if sparsity > -math.inf:
-        gate = g.keep_largest(gate, sparsity)
+        gate = g.gaussian_top_k(gate, sparsity)
     (x,) = g.linear(g.geglu(gate, up), w.matrix(f"{b}.ffn_down", c.hidden_size, ff))
     return g.add(h, norm(g, c, w, x, f"{b}.post_ffw_norm"))
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from oxibonsai.checkpoint.model_file import ModelFile
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.graph import HadamardFold
+from oxibonsai.graph import HadamardRotation
 
 _PREFIX = "prism.hadamard."
 _TRANSFORM = "normalized-sylvester-walsh-hadamard"
@@ -38,7 +38,7 @@ _KEYS = frozenset(
 )
 
 
-def read_fold(file: ModelFile, path: Path) -> HadamardFold | None:
+def read_rotation(file: ModelFile, path: Path) -> HadamardRotation | None:
     """Return the file's Hadamard rotation, checked against its tensors; None for plain weights.
 
     Raises:
@@ -63,7 +63,7 @@ class _FoldReader:
     def get(self, key: str) -> Any:
         return self.file.get(_PREFIX + key)
 
-    def read(self) -> HadamardFold:
+    def read(self) -> HadamardRotation:
         self.refuse_unknown()
         tied = self.flag("tied_output")
         grouped = self.flag(_GROUPED)
@@ -89,7 +89,7 @@ class _FoldReader:
             raise self.fail("weight_names", "is empty, so nothing is folded")
         signs = self.signs(block)
         self.check_widths(matrices | tables, block, signs)
-        return HadamardFold(block, matrices, tables, signs, tied, grouped)
+        return HadamardRotation(block, matrices, tables, signs, tied, grouped)
 
     def refuse_unknown(self) -> None:
         for key in self.file.keys():  # noqa: SIM118 - not a dict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oxibonsai.graph import HadamardFold, Value
+from oxibonsai.graph import HadamardRotation, Value
 from oxibonsai.lora.adapter import Adapter
 from oxibonsai.models.adapting import AdaptedBuilder
 
@@ -22,9 +22,9 @@ class ImageBuilder(AdaptedBuilder):
     """
 
     def __init__(
-        self, width: int, fold: HadamardFold | None = None, adapters: Sequence[Adapter] = ()
+        self, width: int, rotation: HadamardRotation | None = None, adapters: Sequence[Adapter] = ()
     ) -> None:
-        super().__init__(fold, adapters)
+        super().__init__(rotation, adapters)
         self._width = width
         self._rows: Value | None = None
 

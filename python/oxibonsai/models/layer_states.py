@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.errors import UnsupportedError
-from oxibonsai.graph import HadamardFold, Value
+from oxibonsai.graph import HadamardRotation, Value
 from oxibonsai.lora.adapter import Adapter
 from oxibonsai.models.adapting import AdaptedBuilder
 from oxibonsai.models.weights import Weights
@@ -55,10 +55,10 @@ class LayerStateBuilder(AdaptedBuilder):
         self,
         weights: NamedVectors,
         layers: int,
-        fold: HadamardFold | None = None,
+        rotation: HadamardRotation | None = None,
         adapters: Sequence[Adapter] = (),
     ) -> None:
-        super().__init__(fold, adapters)
+        super().__init__(rotation, adapters)
         self._weights = weights
         self._layer_of = {f"blk.{i}.attn_norm.weight": i for i in range(layers)}
         self._inputs: dict[int, Value] = {}

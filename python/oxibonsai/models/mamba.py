@@ -9,7 +9,7 @@ import numpy as np
 from oxibonsai.graph import Builder, RopeConfig, Value
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import MAMBA, MambaConfig, ModelConfig
-from oxibonsai.models.hadamard import read_fold
+from oxibonsai.models.hadamard import read_rotation
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 
@@ -47,7 +47,7 @@ def attention_free(keys: Keys, layer_type: str = MAMBA) -> dict[str, Any]:
         "pooling": keys.pooling("last"),
         "layer_types": (layer_type,) * layers,
         "name": str(file.get("general.name", "")),
-        "hadamard": read_fold(file, keys.checkpoint.path),
+        "hadamard": read_rotation(file, keys.checkpoint.path),
     }
 
 

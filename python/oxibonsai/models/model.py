@@ -23,8 +23,8 @@ from oxibonsai.models.adapting import AdaptedBuilder
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.images import ImageBuilder
+from oxibonsai.models.imatrix_collection import ImatrixBuilder, ImatrixCollection
 from oxibonsai.models.layer_states import LayerStateBuilder, NamedVectors
-from oxibonsai.models.observation import Observation, ObservingBuilder
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import pack
 from oxibonsai.models.weights import Weights
@@ -38,7 +38,7 @@ SCORES, PROJECTED = "scores", "projected"
 _PASSES = (
     "_hidden_executable",
     "_typed_executable",
-    "_followed_executable",
+    "_executable_with_hidden_states",
     "_image_executable",
     "_pooled_executables",
     "_states_executable",
@@ -123,7 +123,7 @@ class Model:
             )
         other = copy.copy(self)
         other.adapters = tuple(adapters)
-        for own in ("hidden_graph", "followed_graph", *_PASSES):
+        for own in ("hidden_graph", "graph_with_hidden_states", *_PASSES):
             other.__dict__.pop(own, None)
         other.graph = other._described()
         known = set(self._used_matrices())
@@ -213,7 +213,7 @@ class Model:
         return self.device.compile(builder.graph)
 
     @cached_property
-    def followed_graph(self) -> _core.Graph:
+    def graph_with_hidden_states(self) -> _core.Graph:
         """The pass to the logits that also gives the hidden states of all rows."""
         builder, c, w = self._builder(), self.config, self.weights
         h = self.architecture.hidden_states(builder, c, w)
@@ -223,8 +223,8 @@ class Model:
         return builder.graph
 
     @cached_property
-    def _followed_executable(self) -> Executable:
-        return self.device.compile(self.followed_graph)
+    def _executable_with_hidden_states(self) -> Executable:
+        return self.device.compile(self.graph_with_hidden_states)
 
     @cached_property
     def _image_executable(self) -> Executable:
@@ -274,19 +274,19 @@ class Model:
         builder.output_layers()
         return self.device.compile(builder.graph)
 
-    def observed(self, *, head: bool = False) -> Observation:
+    def observed(self, *, head: bool = False) -> ImatrixCollection:
         """Return a pass of its own over the same packed matrices that sums what its linear layers read.
 
         Args:
             head: Run the output matrix too, over the rows that want an output; else the pass ends
                 with the hidden states.
         """
-        builder = ObservingBuilder(self.config.hadamard, self.adapters)
+        builder = ImatrixBuilder(self.config.hadamard, self.adapters)
         h = self._final_states(builder)
         if head and self.config.generates:
             h = self.architecture.logits(builder, self.config, self.weights, h)
-        builder.output(Observation.OUTPUT, h)
-        return Observation(self.device.compile(builder.graph), builder.sums)
+        builder.output(ImatrixCollection.OUTPUT, h)
+        return ImatrixCollection(self.device.compile(builder.graph), builder.sums)
 
     @property
     def stages(self) -> list[tuple[Device, _core.Graph]]:
@@ -359,12 +359,12 @@ class Model:
                 "not continue them"
             )
 
-    def prepare(self, *, images: bool = False, followed: bool = False) -> None:
-        """Compiles what :meth:`run` with pictures, or :meth:`run_followed`, needs, if it is not yet."""
+    def prepare(self, *, images: bool = False, with_hidden_states: bool = False) -> None:
+        """Compiles the executables that the coming runs need."""
         if images:
             self._image_executable  # noqa: B018
-        if followed:
-            self._followed_executable  # noqa: B018
+        if with_hidden_states:
+            self._executable_with_hidden_states  # noqa: B018
 
     def run(
         self,
@@ -444,7 +444,7 @@ class Model:
         executable = self._typed_executable if own else self._hidden_executable
         return executable.run(batch, pools, slots)[_HIDDEN]
 
-    def run_followed(
+    def run_with_hidden_states(
         self,
         batch: _core.Batch,
         pools: Sequence[KvPages],
@@ -461,7 +461,7 @@ class Model:
             float32 [outputs, vocabulary] and [rows, hidden].
         """
         self.check_generates()
-        results = self._followed_executable.run(batch, pools, slots)
+        results = self._executable_with_hidden_states.run(batch, pools, slots)
         return results[_LOGITS], results[_HIDDEN]
 
     @property

@@ -239,7 +239,7 @@ def _parts(b: Builder) -> None:
     x = b.input("x", _WIDTH)
     b.output("mixed", b.mix_parts(x, b.input("weights", 3 * 4), 4))
     b.output("matched", b.match_rms(x, b.input("like", _WIDTH), 1e-5))
-    b.output("kept", b.keep_largest(x, 1.2))
+    b.output("kept", b.gaussian_top_k(x, 1.2))
 
 
 def _heads_and_columns(b: Builder) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from oxibonsai.engine import EnginePool
 from oxibonsai.errors import RequestError
 from oxibonsai.files.home_paths import with_home
+from oxibonsai.loading import is_peft_folder, open_adapters
 from oxibonsai.lora import Adapter
-from oxibonsai.opening import is_peft_folder, open_adapters
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.settings import Settings
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from flask import request
 
-from oxibonsai.lane import Lane
+from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server.access import Callers, KeyRing, current_owner, register_access
 from oxibonsai.server.admin.features import features_of
 from oxibonsai.server.admin.health import health_blueprint, unready
@@ -68,13 +68,13 @@ def create_app(
         app.peers = Peers(settings.store_url, settings.port, app.lifecycle.fail)
     from oxibonsai.server.admin.operations import OPERATIONS
     from oxibonsai.server.generation_metrics import GenerationMetrics
+    from oxibonsai.server.image_worker import ImageWorker
     from oxibonsai.server.inputs import LARGE_BYTES, register_inputs, take_turn
     from oxibonsai.server.routes import register_routes
-    from oxibonsai.server.studio import Studio
 
     app.models.metrics = GenerationMetrics(metrics.registry, app.models.pools)
     app.models.files = app.store.files
-    app.studio = Studio(settings)
+    app.image_worker = ImageWorker(settings)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
     app.config["MAX_FORM_PARTS"] = 64
@@ -96,10 +96,10 @@ def create_app(
     register_content_encoding(app, settings.max_upload_bytes, LARGE_BYTES)
     app.large_requests = register_inputs(app, settings.threads_for_http // 4)
     # Not fewer than may wait for the engine: each wait here is short.
-    app.long_texts = Lane("long texts", settings.threads_for_http // 2, current_owner)
+    app.long_texts = SerialQueue("long texts", settings.threads_for_http // 2, current_owner)
     app.store.before_large_objects(partial(take_turn, app.large_requests))
     app.register_blueprint(health_blueprint(app.lifecycle, app.store))
-    app.register_blueprint(models_blueprint(app.models, app.studio.info))
+    app.register_blueprint(models_blueprint(app.models, app.image_worker.info))
     there = partial(features_of, settings, app.models)
     app.register_blueprint(openapi_blueprint(OPERATIONS, there))
     if settings.ui:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oxibonsai.errors import FormatError, RequestError
-from oxibonsai.lane import Lane
+from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server.access import current_owner
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.lifecycle import Lifecycle
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oxibonsai.engine import Engine, EnginePool
     from oxibonsai.engine.speculation import MakeSpeculator
     from oxibonsai.server.adapters import Adapters
-    from oxibonsai.vision import PictureReader
+    from oxibonsai.vision import ImageReader
 
 
 class EngineBackend:
@@ -57,7 +57,7 @@ class EngineBackend:
     def load(self) -> None:
         """See :class:`~oxibonsai.server.backend.Backend`."""
         from oxibonsai.engine import EnginePool
-        from oxibonsai.opening import split_scaled
+        from oxibonsai.loading import split_scaled
 
         s = self._settings
         if s.slot_save_path is not None and not s.slot_save_path.is_dir():
@@ -106,12 +106,12 @@ class EngineBackend:
 
         s = self._settings
         most_waiting = s.threads_for_http // 4  # each blocks a thread
-        lane = Lane("pictures to read", most_waiting, current_owner)
+        queue = SerialQueue("pictures to read", most_waiting, current_owner)
         for engine in pool.engines:
-            engine.pictures = self._with_limits(engine.pictures, lane)
+            engine.pictures = self._with_limits(engine.pictures, queue)
         engine = pool.engines[0]
         if engine.has_tokenizer:
-            engine.structures.lane = Lane("new structures", most_waiting, current_owner)
+            engine.structures.queue = SerialQueue("new structures", most_waiting, current_owner)
         self.chat_template = self._chosen_template(engine)
         self.generates = engine.model.config.generates and not s.embedding
         if self.generates:
@@ -134,18 +134,18 @@ class EngineBackend:
         if pool is not None:
             pool.close()
 
-    def _with_limits(self, pictures: PictureReader | None, lane: Lane) -> PictureReader | None:
+    def _with_limits(self, pictures: ImageReader | None, queue: SerialQueue) -> ImageReader | None:
         """Return the reader with the settings' limits, and with a fetcher of images if they allow it."""
-        from oxibonsai.vision.web import PictureFetcher
+        from oxibonsai.vision.web import ImageFetcher
 
         if pictures is None:
             return None
-        fetcher = PictureFetcher(pictures.limits.max_bytes)
+        fetcher = ImageFetcher(pictures.limits.max_bytes)
         return replace(
             pictures,
             most_pictures=self._settings.max_images,
             fetch=fetcher.fetch if self._settings.allow_image_urls else None,
-            lane=lane,
+            queue=queue,
         )
 
     def _chosen_template(self, engine: Engine) -> ChatTemplate | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from oxibonsai.chat import ChatTurn
+from oxibonsai.chat import PreparedPrompt
 from oxibonsai.engine import Engine, EnginePool, EngineRequest, Options, submit_samples
 from oxibonsai.errors import CapacityError, DeviceError, FormatError
 from oxibonsai.output import Delta
@@ -28,7 +28,7 @@ class Generation:
 
     Attributes:
         choices: One for each sample; empty while the request waits for an engine.
-        turn: The prompt of a conversation; None for a plain text.
+        prepared: The prompt of a conversation; None for a plain text.
         prompt_tokens: Number of tokens in the prompt.
         arrived: When the request arrived, in seconds of ``time.perf_counter``.
         output_event: Set when there may be new output.
@@ -43,7 +43,7 @@ class Generation:
         compiled: Compiled | None,
         *,
         n: int,
-        turn: ChatTurn | None,
+        prepared: PreparedPrompt | None,
         pool: EnginePool,
         slots: SlotTable,
         slot_request: SlotRequest,
@@ -51,7 +51,7 @@ class Generation:
         output_event: OutputEvent,
         call_prefix: str = "call_",
     ) -> None:
-        self.turn = turn
+        self.prepared = prepared
         self.choices: list[Choice] = []
         self.prompt_tokens = len(ids)
         self.arrived = time.perf_counter()
@@ -133,9 +133,9 @@ class Generation:
             sequence.changed = self.output_event
             sequence.times.arrived = self.arrived
             parser = None
-            if self.turn is not None:
+            if self.prepared is not None:
                 ids_of_calls = call_ids(secrets.token_hex(12), prefix=self._call_prefix)
-                parser = self.turn.parser(ids_of_calls)
+                parser = self.prepared.parser(ids_of_calls)
             self.choices.append(Choice(i, sequence, parser))
         return True
 

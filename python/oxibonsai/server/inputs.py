@@ -13,10 +13,10 @@ from typing import Any
 
 from flask import Flask, g, has_request_context, request
 
-from oxibonsai.chat import ChatRequest, ChatTurn, prepare
+from oxibonsai.chat import ChatRequest, PreparedPrompt, prepare
 from oxibonsai.chat_template import ChatTemplate, TooCostlyError
 from oxibonsai.engine import Engine, Options
-from oxibonsai.lane import Lane
+from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server.access import current_owner
 from oxibonsai.server.content_encoding import LENGTH_IS_UNKNOWN
 from oxibonsai.server.errors import ApiError
@@ -129,13 +129,13 @@ def read_text(
         )
 
 
-def read_turn(
+def read_chat(
     engine: Engine,
     template: ChatTemplate | None,
     asked: ChatRequest,
     prompt_limit: PromptLimit | None = None,
     options: Options | None = None,
-) -> ChatTurn:
+) -> PreparedPrompt:
     """Return the prompt of a conversation; see :func:`oxibonsai.chat.prepare` and :func:`read_text`."""
     tokenizer = engine.tokenizer
     watch = InputWatch(prompt_limit)
@@ -174,7 +174,7 @@ def _texts(value: Any) -> list[str]:
     return found
 
 
-def register_inputs(app: Flask, most_waiting: int) -> Lane:
+def register_inputs(app: Flask, most_waiting: int) -> SerialQueue:
     """Admit requests with large bodies one at a time; keys take turns.
 
     Args:
@@ -184,25 +184,25 @@ def register_inputs(app: Flask, most_waiting: int) -> Lane:
     Returns:
         What admits large bodies; it is for everything else that reads a large input, too.
     """
-    lane = Lane("large requests", most_waiting, current_owner)
+    queue = SerialQueue("large requests", most_waiting, current_owner)
 
     def begin() -> None:
         # Uploads go to a file and are not tokenized.
         if request.mimetype != "multipart/form-data" and _is_large():
-            take_turn(lane)
+            take_turn(queue)
 
     app.before_request(begin)
     app.teardown_request(lambda _: input_is_read())
-    return lane
+    return queue
 
 
-def take_turn(lane: Lane) -> None:
+def take_turn(queue: SerialQueue) -> None:
     """Wait until the current request, if there is one, may read a large input.
 
     It has its turn until :func:`input_is_read` or its end.
     """
-    if has_request_context() and "leave_lane" not in g:
-        g.leave_lane = lane.enter(InputWatch().look)
+    if has_request_context() and "leave_queue" not in g:
+        g.leave_queue = queue.enter(InputWatch().look)
 
 
 def _is_large() -> bool:
@@ -213,6 +213,6 @@ def _is_large() -> bool:
 
 def input_is_read() -> None:
     """Admits the next large request: this one's input has been converted to tokens."""
-    leave = g.pop("leave_lane", None) if has_request_context() else None
+    leave = g.pop("leave_queue", None) if has_request_context() else None
     if leave is not None:
         leave()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from flask import current_app, has_request_context, request
 
-from oxibonsai.lane import Lane
+from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
 
 # Shorter ones take some milliseconds.
@@ -33,8 +33,8 @@ def turn_of_long_text(length: int) -> Iterator[None]:
         yield
         return
     # The application imports what imports this module.
-    lane: Lane = current_app.long_texts  # type: ignore[attr-defined]
-    with lane.turn(_look):
+    queue: SerialQueue = current_app.long_texts  # type: ignore[attr-defined]
+    with queue.turn(_look):
         yield
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flask import Flask, Response, after_this_request, g, has_request_context, request
 
-from oxibonsai.lane import Lane
+from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server.access import Callers, KeyRing, owner
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.cors import SAFE_METHODS
@@ -19,22 +19,22 @@ from oxibonsai.server.stores import Store
 from oxibonsai.server.stores.peers import Peers
 
 if TYPE_CHECKING:
-    from oxibonsai.server.generations import Generations
-    from oxibonsai.server.studio import Studio
+    from oxibonsai.server.image_worker import ImageWorker
+    from oxibonsai.server.submitter import Submitter
 
 
 class Server(Flask):
     """A Flask application with the models, the store and the settings; made by ``create_app``.
 
     Attributes:
-        settings: All settings; those of a model are ``generations.settings``.
+        settings: All settings; those of a model are ``submitter.settings``.
         models: The models.
         lifecycle: The phase between start and end.
         keys: The accepted API keys; read again at SIGHUP.
         callers: Tells who sends a request.
         store: Files, responses, assistants, threads, messages and runs.
         peers: This server among those that share the store; None if it shares nothing.
-        studio: Draws pictures.
+        image_worker: Draws images.
         large_requests: Admits what reads a large input, one at a time.
         long_texts: Admits what parses or tokenizes a long text, one at a time.
     """
@@ -46,25 +46,25 @@ class Server(Flask):
     callers: Callers
     store: Store
     peers: Peers | None
-    studio: Studio
-    large_requests: Lane
-    long_texts: Lane
+    image_worker: ImageWorker
+    large_requests: SerialQueue
+    long_texts: SerialQueue
 
     @property
-    def generations(self) -> Generations:
+    def submitter(self) -> Submitter:
         """Submits requests to the model of the current request.
 
         A generator or thread that outlives the request has to take it beforehand.
         """
         instance = self._instance
         if not has_request_context():
-            return instance.generations
-        if "generations" not in g:
-            g.generations = self._with_adapters(instance.generations)
-        chosen: Generations = g.generations
+            return instance.submitter
+        if "submitter" not in g:
+            g.submitter = self._with_adapters(instance.submitter)
+        chosen: Submitter = g.submitter
         return chosen
 
-    def _with_adapters(self, generations: Generations) -> Generations:
+    def _with_adapters(self, submitter: Submitter) -> Submitter:
         """With the adapters that the request's model name or ``lora`` field chooses."""
         lease: Lease = g.model_lease
         if lease.adapter:
@@ -72,13 +72,11 @@ class Server(Flask):
                 raise ApiError(
                     400, "lora: the model's name chooses an adapter already.", param="lora"
                 )
-            return generations.with_adapter(
-                generations.adapters.named(lease.adapter), lease.adapter
-            )
+            return submitter.with_adapter(submitter.adapters.named(lease.adapter), lease.adapter)
         if g.get("lora") is None:
-            return generations
+            return submitter
         scales = {one.id: one.scale for one in g.lora}
-        return generations.with_adapter(generations.adapters.scaled(scales))
+        return submitter.with_adapter(submitter.adapters.scaled(scales))
 
     @property
     def backend(self) -> Backend:
@@ -102,7 +100,7 @@ class Server(Flask):
             name, owner=owner(), watch=InputWatch().look, autoload=_autoload()
         )
         g.model_lease = lease
-        g.pop("generations", None)
+        g.pop("submitter", None)
 
         @after_this_request
         def release(response: Response) -> Response:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from oxibonsai.errors import RequestError
-from oxibonsai.lane import Lane
+from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.structured.bridge import ll_tokenizer, special_texts
 from oxibonsai.structured.constraint import Constraint
 from oxibonsai.structured.grammar import OPTIONS, to_lark
@@ -62,7 +62,7 @@ class StructureCompiler:
         max_waiting: How many structures may wait to be compiled; more are refused.
 
     Attributes:
-        lane: Where they wait for each other.
+        queue: Where they wait for each other.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class StructureCompiler:
         # What a text of a tenant could not follow: nobody else's are refused for it.
         self._given_up: OrderedDict[tuple[str, Structure], str] = OrderedDict()
         self._held: WeakValueDictionary[Structure, Compiled] = WeakValueDictionary()
-        self.lane = Lane("new structures", max_waiting)
+        self.queue = SerialQueue("new structures", max_waiting)
         self._lock = threading.Lock()
 
     def constraint(
@@ -124,7 +124,7 @@ class StructureCompiler:
         if found is None and not _needs_trial(structure):
             found = self._try(structure, look)
         elif found is None:
-            with self.lane.turn(look):
+            with self.queue.turn(look):
                 # An earlier request in the queue may have compiled the same.
                 found = self._find(structure) or self._try(structure, look)
         if isinstance(found, _Refused):

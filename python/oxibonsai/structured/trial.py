@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from oxibonsai.errors import CapacityError, RequestError, UnsupportedError
-from oxibonsai.lane import LOOK_SECONDS
+from oxibonsai.serial_queue import LOOK_SECONDS
 
 SECONDS = 0.8  # of processor time, so that a loaded machine refuses nothing else than an idle one
 MEMORY = 224 << 20  # bytes of data, the interpreter's 20 MB among them

@@ -25,7 +25,7 @@ from oxibonsai.tokenizer.pre_tokenizers import (
 from oxibonsai.tokenizer.rwkv import Rwkv
 from oxibonsai.tokenizer.spm import SpmBpe, byte_of
 from oxibonsai.tokenizer.stream import StreamDecoder
-from oxibonsai.tokenizer.strips import Strips, read_strips
+from oxibonsai.tokenizer.stripping import Stripping, read_stripping
 from oxibonsai.tokenizer.unigram import Unigram
 from oxibonsai.tokenizer.vocabulary import (
     BYTE,
@@ -41,7 +41,7 @@ from oxibonsai.tokenizer.wordpiece import WordPiece
 
 __all__ = ["StreamDecoder", "Tokenizer", "Watch"]
 
-_NO_STRIPS = Strips()
+_NO_STRIPS = Stripping()
 _T5_IDS = {"padding": 0, "eos": 1, "unknown": 2}  # T5's, which llama.cpp takes too
 
 
@@ -56,7 +56,7 @@ class Tokenizer:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, algorithm: Algorithm, strips: Strips = _NO_STRIPS
+        self, vocabulary: Vocabulary, algorithm: Algorithm, strips: Stripping = _NO_STRIPS
     ) -> None:
         self.vocabulary = vocabulary
         self.add_bos = vocabulary.add_bos and vocabulary.bos_id is not None
@@ -86,7 +86,7 @@ class Tokenizer:
             known = ", ".join(_MODELS)
             raise UnsupportedError(f"tokenizer.ggml.model is {model!r}; known are {known}")
         vocabulary, algorithm = _MODELS[model](metadata)
-        return cls(vocabulary, algorithm, read_strips(metadata, vocabulary))
+        return cls(vocabulary, algorithm, read_stripping(metadata, vocabulary))
 
     @property
     def vocab_size(self) -> int:

@@ -3,7 +3,7 @@
 What stands before and behind a tower meets it here:
 
 1. ``Tower.open()`` opens llama.cpp's mmproj file. ``tower.processor``, one of
-   :mod:`oxibonsai.vision.processors` with the numbers of the model, turns a :class:`Picture` into a
+   :mod:`oxibonsai.vision.processors` with the numbers of the model, turns a :class:`DecodedImage` into a
    :class:`PixelGrid`: resized, normalised and cut into tiles. A tower cuts tiles into patches itself.
 2. ``tower.count_rows(pixels)`` says how many positions the picture takes in a prompt, before any work
    is done; ``tower.encode(pixels)`` computes them, or finds them among the pictures encoded lately.
@@ -17,17 +17,17 @@ What stands before and behind a tower meets it here:
 The rows of a picture depend on its pixels alone: not on the CPU, the threads, or other pictures.
 """
 
+from oxibonsai.vision.decoding import DecodedImage, ImageLimits
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid, PlacedImage, place
-from oxibonsai.vision.pictures import Picture, PictureLimits
-from oxibonsai.vision.reader import PictureReader, PictureTower
+from oxibonsai.vision.reader import ImageReader, ImageTower
 from oxibonsai.vision.tower import Tower
 
 __all__ = [
+    "DecodedImage",
     "ImageEmbedding",
-    "Picture",
-    "PictureLimits",
-    "PictureReader",
-    "PictureTower",
+    "ImageLimits",
+    "ImageReader",
+    "ImageTower",
     "PixelGrid",
     "PlacedImage",
     "Tower",

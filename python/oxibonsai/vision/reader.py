@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from oxibonsai.errors import RequestError, UnsupportedError
-from oxibonsai.lane import Lane
-from oxibonsai.vision.given import Fetch, picture_of_part
+from oxibonsai.serial_queue import SerialQueue
+from oxibonsai.vision.decoding import DecodedImage, ImageLimits
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
-from oxibonsai.vision.pictures import Picture, PictureLimits
+from oxibonsai.vision.image_input import Fetch, image_of_part
 from oxibonsai.vision.processors import ImageProcessor, PixtralProcessor, Qwen2VLProcessor
 
 Count = Callable[[int], None]  # told a number of tokens; may refuse it
 _MOST_WAITING = 256
 
 
-class PictureTower(Protocol):
+class ImageTower(Protocol):
     """The protocol of a tower for a reader."""
 
     @property
@@ -50,7 +50,7 @@ class PictureTower(Protocol):
 
 
 @dataclass(frozen=True)
-class PictureReader:
+class ImageReader:
     """Reads pictures one after the other, whoever sends them, so that their memory is bounded.
 
     Attributes:
@@ -59,22 +59,24 @@ class PictureReader:
         limits: Of each picture.
         most_pictures: In one conversation.
         fetch: Gets pictures from the web; None: nothing is fetched.
-        lane: Where they wait for each other.
+        queue: Where they wait for each other.
     """
 
-    tower: PictureTower
+    tower: ImageTower
     processor: ImageProcessor
-    limits: PictureLimits = field(default_factory=PictureLimits)
+    limits: ImageLimits = field(default_factory=ImageLimits)
     most_pictures: int = 32
     fetch: Fetch | None = None
-    lane: Lane = field(default_factory=lambda: Lane("pictures to read", _MOST_WAITING), repr=False)
+    queue: SerialQueue = field(
+        default_factory=lambda: SerialQueue("pictures to read", _MOST_WAITING), repr=False
+    )
 
     @classmethod
-    def of_tower(cls, tower: PictureTower) -> PictureReader:
+    def of_tower(cls, tower: ImageTower) -> ImageReader:
         """Return a reader with the tower's own processor and the default limits."""
         return cls(tower, tower.processor)
 
-    def with_tokens(self, least: int | None, most: int | None) -> PictureReader:
+    def with_tokens(self, least: int | None, most: int | None) -> ImageReader:
         """Return a reader with other bounds on the tokens of an image; None: as it is.
 
         Raises:
@@ -105,17 +107,17 @@ class PictureReader:
         """Return a picture of a message as it stands in a prompt.
 
         Args:
-            part: See :func:`oxibonsai.vision.given.picture_of_part`.
+            part: See :func:`oxibonsai.vision.image_input.image_of_part`.
             count: Told the tokens of the picture before the tower runs; what it raises ends the work.
 
         Raises:
             RequestError: There is no such picture, it is damaged, past a limit, or nothing for this
                 model.
         """
-        with self.lane.turn(None if count is None else lambda: count(0)):
-            return self.read(picture_of_part(part, self.limits, self.fetch), count)
+        with self.queue.turn(None if count is None else lambda: count(0)):
+            return self.read(image_of_part(part, self.limits, self.fetch), count)
 
-    def read(self, picture: Picture, count: Count | None = None) -> list[str | ImageEmbedding]:
+    def read(self, picture: DecodedImage, count: Count | None = None) -> list[str | ImageEmbedding]:
         """As :meth:`read_part`, of a picture that is decoded already."""
         pixels = self.processor.prepare(picture)
         if count is not None:

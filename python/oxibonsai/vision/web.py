@@ -33,7 +33,7 @@ def connect(address: str, port: int, seconds: float) -> socket.socket:
 
 
 @dataclass(frozen=True)
-class PictureFetcher:
+class ImageFetcher:
     """Fetches files over HTTP from public addresses.
 
     Attributes:

@@ -9,10 +9,10 @@ import pytest
 from assistant_calls import outputs_for, post, settled, waiting_run
 from flask.testing import FlaskClient
 
-from oxibonsai.chat import ChatTurn
+from oxibonsai.chat import PreparedPrompt
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.generation import Generation
-from oxibonsai.server.generations import Generations
+from oxibonsai.server.submitter import Submitter
 
 
 def long_thread(client: FlaskClient, messages: int) -> str:
@@ -28,13 +28,13 @@ def long_thread(client: FlaskClient, messages: int) -> str:
 def prompts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the model was asked, the oldest first."""
     asked: list[str] = []
-    submit = Generations.turn
+    submit = Submitter.prompt
 
-    def spy(self: Generations, turn: ChatTurn, params: SamplingParams) -> Generation:
-        asked.append(turn.prompt)
-        return submit(self, turn, params)
+    def spy(self: Submitter, prepared: PreparedPrompt, params: SamplingParams) -> Generation:
+        asked.append(prepared.prompt)
+        return submit(self, prepared, params)
 
-    monkeypatch.setattr(Generations, "turn", spy)
+    monkeypatch.setattr(Submitter, "prompt", spy)
     return asked
 
 

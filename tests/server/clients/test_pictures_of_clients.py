@@ -13,7 +13,7 @@ from odd_pictures import drawn, saved
 from PIL import Image
 from real_server import real_server
 from running_server import RunningServer
-from seeing_model import write_seeing_model
+from vision_model import write_vision_model
 from weather import address
 
 pytestmark = pytest.mark.suite
@@ -27,7 +27,7 @@ AROUND = 2  # tokens before and behind them
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("seeing-server")
     with real_server(
-        write_seeing_model(folder), folder, "--alias", "served", "--parity", "off"
+        write_vision_model(folder), folder, "--alias", "served", "--parity", "off"
     ) as it:
         yield it
 

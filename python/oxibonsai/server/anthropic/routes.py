@@ -29,16 +29,16 @@ def messages_blueprint(app: Server) -> Blueprint:
     @bp.post("/v1/messages")
     def create() -> Response:
         body = read_body(MessageRequest, request)
-        generations = app.generations
-        engine = generations.engine
-        asked = chat_request(body, generations.chat_template)
+        submitter = app.submitter
+        engine = submitter.engine
+        asked = chat_request(body, submitter.chat_template)
         omitted = body.thinking is not None and body.thinking.display == "omitted"
         writer = BlockWriter(omit_thoughts=omitted)
-        params = sampling(body, generations.settings, engine.tokenizer)
-        generation = generations.chat(asked, params, call_prefix="toolu_")
+        params = sampling(body, submitter.settings, engine.tokenizer)
+        generation = submitter.chat(asked, params, call_prefix="toolu_")
         if body.stream:
             return stream_response(
-                _frames(generations.model_id, generation, writer),
+                _frames(submitter.model_id, generation, writer),
                 close=generation.close,
                 stopping=lambda: app.lifecycle.stopping,
                 ping=_PING,
@@ -46,14 +46,14 @@ def messages_blueprint(app: Server) -> Blueprint:
                 output_event=generation.output_event,
             )
         with generation:
-            return jsonify(_whole(generations.model_id, generation, writer))
+            return jsonify(_whole(submitter.model_id, generation, writer))
 
     @bp.post("/v1/messages/count_tokens")
     def count_tokens() -> Response:
         body = read_body(CountRequest, request)
-        generations = app.generations
-        turn = generations.read_turn(chat_request(body, generations.chat_template))
-        return jsonify(input_tokens=len(turn.ids))
+        submitter = app.submitter
+        prepared = submitter.read_chat(chat_request(body, submitter.chat_template))
+        return jsonify(input_tokens=len(prepared.ids))
 
     return bp
 

@@ -75,9 +75,9 @@ class NativeCompletionHandler:
     """
 
     def __init__(self, app: Server, body: NativeCompletionBody) -> None:
-        engine = app.generations.engine
+        engine = app.submitter.engine
         self._engine, self._body = engine, body
-        self._model_id = app.generations.model_id
+        self._model_id = app.submitter.model_id
         # n_predict 0 only fills the prefix cache: the one generated token is not returned.
         self._silent = body.limit == 0
         self._tokenizer = engine.tokenizer
@@ -90,7 +90,7 @@ class NativeCompletionHandler:
             )
         self._prompts = [prompt.ids for prompt in prompts]
         self._params = body.sampling_params(
-            app.generations.settings,
+            app.submitter.settings,
             engine.tokenizer,
             max_tokens=1 if self._silent else body.limit,
             logprobs=bool(body.n_probs),
@@ -102,7 +102,7 @@ class NativeCompletionHandler:
         options = Options(
             structure=body.structure(),
             cache_salt=body.cache_salt or "",
-            speculate=body.speculate(app.generations.speculate),
+            speculate=body.speculate(app.submitter.speculate),
         )
         self.group = begin_all(app, prompts, self._params, options, body.n or 1, slot=body.id_slot)
 

@@ -28,7 +28,7 @@ def lora_blueprint(app: Server) -> Blueprint:
                     "path": Path(a.adapter.name).name,
                     "scale": a.default,
                 }
-                for a in app.generations.adapters.listed()
+                for a in app.submitter.adapters.listed()
             ]
         )
 
@@ -36,7 +36,7 @@ def lora_blueprint(app: Server) -> Blueprint:
     @for_admins
     def set_scales() -> Response:
         scales = [as_body(LoraScale, item) for item in read_list(request)]
-        app.generations.adapters.set_defaults({one.id: one.scale for one in scales})
+        app.submitter.adapters.set_defaults({one.id: one.scale for one in scales})
         return jsonify(success=True)
 
     return bp

@@ -24,23 +24,23 @@ def props_blueprint(app: Server) -> Blueprint:
     def props() -> Response:
         if (asleep := _not_loaded(app)) is not None:
             return jsonify(asleep)
-        pool = app.generations.loaded
+        pool = app.submitter.loaded
         engine = pool.engines[0]
         params = SamplingFields.model_validate({}).sampling_params(
-            app.generations.settings, engine.tokenizer, max_tokens=None
+            app.submitter.settings, engine.tokenizer, max_tokens=None
         )
-        template = app.generations.chat_template
+        template = app.submitter.chat_template
         checkpoint = engine.model.weights.checkpoint
         return jsonify(
             default_generation_settings={
                 "params": {
-                    **generation_settings(params, params, engine, app.generations.settings.seed),
-                    "speculative.types": _speculation(app.generations.settings),
+                    **generation_settings(params, params, engine, app.submitter.settings.seed),
+                    "speculative.types": _speculation(app.submitter.settings),
                 },
                 "n_ctx": engine.ctx_size,
             },
             total_slots=pool.permits,
-            model_alias=app.generations.model_id,
+            model_alias=app.submitter.model_id,
             # Only the name: the path on the server is not revealed.
             model_path=Path(checkpoint.path).name,
             chat_template="" if template is None else template.source,

@@ -27,7 +27,7 @@ def rerank_blueprint(app: Server) -> Blueprint:
     def rerank() -> Response:
         body = read_body(RerankBody, request)
         check_model(body.model, app.settings)
-        engine = app.generations.loaded.engines[0]
+        engine = app.submitter.loaded.engines[0]
         if engine.model.config.classifier is None:
             raise ApiError(501, "This model has no head that scores texts: it is no reranker.")
         ranker = engine.ranker
@@ -38,7 +38,7 @@ def rerank_blueprint(app: Server) -> Blueprint:
         pairs = ranker.pair_ids(body.query, documents, watch=InputWatch(limit))
         input_is_read()
         ranking = ranker.rank_ids(pairs, top_n=body.top_n)
-        app.generations.metrics.embedded(ranking.tokens)
+        app.submitter.metrics.embedded(ranking.tokens)
         label = "relevance_score" if body.texts is None else "score"
         found = [
             {"index": d.index, label: d.score, **_text(body, documents[d.index])}
@@ -48,7 +48,7 @@ def rerank_blueprint(app: Server) -> Blueprint:
             return jsonify(found)
         return jsonify(
             object="list",
-            model=app.generations.model_id,
+            model=app.submitter.model_id,
             usage={"prompt_tokens": ranking.tokens, "total_tokens": ranking.tokens},
             results=found,
         )

@@ -33,7 +33,7 @@ def slots_blueprint(app: Server) -> Blueprint:
     def list_slots() -> Response:
         if not app.settings.slots:
             raise ApiError(501, "This server does not serve /slots: start it with --slots.")
-        slots = app.generations.slots.slots
+        slots = app.submitter.slots.slots
         if request.args.get("fail_on_no_slot") == "1" and all(s.busy for s in slots):
             raise ApiError(503, "All slots are busy.", retry_after=1)
         return jsonify([_described(slot, app) for slot in slots])
@@ -43,7 +43,7 @@ def slots_blueprint(app: Server) -> Blueprint:
         if app.settings.slot_save_path is None:
             raise ApiError(501, "This server does not save slots: start it with --slot-save-path.")
         action = as_body(SlotAction, request.args.to_dict()).action
-        slot = app.generations.slots.idle(slot_id)
+        slot = app.submitter.slots.idle(slot_id)
         if action == "erase":
             return jsonify(id_slot=slot.id, n_erased=_erase(slot))
         name = read_body(SlotFile, request).filename
@@ -122,7 +122,7 @@ def _restore(app: Server, slot: Slot, name: str) -> dict[str, Any]:
     slot.engine.cancel(
         restored.sequence
     )  # a sequence that was saved while running is not continued
-    app.generations.slots.record_restored(slot, restored.sequence, owner())
+    app.submitter.slots.record_restored(slot, restored.sequence, owner())
     return {
         "n_restored": restored.computed,
         "n_read": path.stat().st_size,

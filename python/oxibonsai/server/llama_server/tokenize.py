@@ -10,12 +10,12 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.chat import render
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.generations import Generations
 from oxibonsai.server.inputs import InputWatch, read_text
 from oxibonsai.server.llama_server.schemas import DetokenizeBody, TokenizeBody
 from oxibonsai.server.openai.schemas.chat import ConversationFields
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import compact
+from oxibonsai.server.submitter import Submitter
 from oxibonsai.server.validation import read_body
 from oxibonsai.tokenizer import StreamDecoder, Tokenizer
 
@@ -27,7 +27,7 @@ def token_blueprint(app: Server) -> Blueprint:
     bp = Blueprint("tokens", __name__)
 
     def tokenizer() -> Tokenizer:
-        return app.generations.loaded.engines[0].tokenizer
+        return app.submitter.loaded.engines[0].tokenizer
 
     @bp.post("/tokenize")
     def tokenize() -> Response:
@@ -40,13 +40,13 @@ def token_blueprint(app: Server) -> Blueprint:
         ids = read_text(text, words, add_special=add_special, parse_special=body.parse_special)
         more: dict[str, int] = {}
         if body.prompt is not None:
-            more = {"count": len(ids), "max_model_len": app.generations.engine.ctx_size}
+            more = {"count": len(ids), "max_model_len": app.submitter.engine.ctx_size}
         shown = _written(_packed(ids), words if body.with_pieces else None, more)
         return Response(shown, mimetype="application/json")
 
     @bp.get("/tokenizer_info")
     def tokenizer_info() -> Response:
-        return jsonify(_info(app.generations))
+        return jsonify(_info(app.submitter))
 
     @bp.post("/detokenize")
     def detokenize() -> Response:
@@ -57,21 +57,21 @@ def token_blueprint(app: Server) -> Blueprint:
     @bp.post("/apply-template")
     def apply_template() -> Response:
         body = read_body(ConversationFields, request)
-        generations = app.generations
-        asked = body.chat_request(generations.settings)
+        submitter = app.submitter
+        asked = body.chat_request(submitter.settings)
         prompt = render(
-            generations.engine, asked, template=generations.chat_template, watch=InputWatch()
+            submitter.engine, asked, template=submitter.chat_template, watch=InputWatch()
         )
         return jsonify(prompt=prompt)
 
     return bp
 
 
-def _info(generations: Generations) -> dict[str, Any]:
+def _info(submitter: Submitter) -> dict[str, Any]:
     """Return the answer of vLLM's route, under the names of ``tokenizer_config.json``."""
-    engine = generations.loaded.engines[0]
+    engine = submitter.loaded.engines[0]
     vocabulary = engine.tokenizer.vocabulary
-    template = generations.chat_template
+    template = submitter.chat_template
 
     def text(token: int | None) -> str | None:
         return None if token is None else vocabulary.texts[token]

@@ -30,8 +30,8 @@ def ollama_embed_blueprint(app: Server) -> Blueprint:
         normalize: bool = True,
     ) -> tuple[list[list[float]], int]:
         """Return the vectors, and the number of tokens."""
-        generations = use(app, body)
-        engine = generations.loaded.engines[0]
+        submitter = use(app, body)
+        engine = submitter.loaded.engines[0]
         check_context(body.options, engine)
         limit = PromptLimit(engine.embedder.ctx_size, reserved=0)
         bound = None if cut else limit
@@ -43,10 +43,10 @@ def ollama_embed_blueprint(app: Server) -> Blueprint:
             limit.check_count(len(ids))
         input_is_read()
         found = engine.embedder.embed(
-            texts, pooling=generations.settings.pooling, dimensions=dimensions, normalize=normalize
+            texts, pooling=submitter.settings.pooling, dimensions=dimensions, normalize=normalize
         )
         count = sum(map(len, texts))
-        generations.metrics.embedded(count)
+        submitter.metrics.embedded(count)
         return [v.tolist() for v in found], count
 
     @bp.post("/api/embed")

@@ -12,7 +12,6 @@ from oxibonsai.engine import Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.server.access import check_admin
 from oxibonsai.server.generation import Generation
-from oxibonsai.server.generations import Generations
 from oxibonsai.server.inputs import PromptLimit, read_text
 from oxibonsai.server.ollama.answer import OllamaAnswer, timestamp
 from oxibonsai.server.ollama.errors import error_line
@@ -33,6 +32,7 @@ from oxibonsai.server.ollama.schemas import (
 from oxibonsai.server.openai.infill import infill_params, infill_prompt
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import stream_response
+from oxibonsai.server.submitter import Submitter
 from oxibonsai.server.validation import read_body
 
 NDJSON = "application/x-ndjson"
@@ -49,11 +49,11 @@ def ollama_generate_blueprint(app: Server) -> Blueprint:
         if not body.messages:
             message = {"role": "assistant", "content": ""}
             return _loaded(app, body, {"message": message})
-        generations = use(app, body)
-        asked = chat_request(body, generations.settings)
-        params = sampling(body, generations.settings, generations.engine)
-        generation = generations.chat(asked, params)
-        answer = _answer(body, generation, generations.engine, arrived, chat=True)
+        submitter = use(app, body)
+        asked = chat_request(body, submitter.settings)
+        params = sampling(body, submitter.settings, submitter.engine)
+        generation = submitter.chat(asked, params)
+        answer = _answer(body, generation, submitter.engine, arrived, chat=True)
         return _respond(app, body, generation, answer)
 
     @bp.post("/api/generate")
@@ -62,15 +62,15 @@ def ollama_generate_blueprint(app: Server) -> Blueprint:
         body = read_body(OllamaGenerate, request, untyped=True)
         if not (body.prompt or body.suffix or body.context):
             return _loaded(app, body, {"response": ""})
-        generations = use(app, body)
-        generation, context = _continue(body, generations)
-        answer = _answer(body, generation, generations.engine, arrived, chat=False, context=context)
+        submitter = use(app, body)
+        generation, context = _continue(body, submitter)
+        answer = _answer(body, generation, submitter.engine, arrived, chat=False, context=context)
         return _respond(app, body, generation, answer)
 
     return bp
 
 
-def use(app: Server, body: OllamaRequest) -> Generations:
+def use(app: Server, body: OllamaRequest) -> Submitter:
     """Return the model of a request, kept loaded as long as the request says.
 
     Raises:
@@ -82,7 +82,7 @@ def use(app: Server, body: OllamaRequest) -> Generations:
     if keep is not None and keep != instance.keep_seconds:
         check_admin()
         instance.keep_seconds = keep
-    return instance.generations
+    return instance.submitter
 
 
 def _loaded(app: Server, body: OllamaGeneration, part: dict[str, Any]) -> Response:
@@ -97,12 +97,10 @@ def _loaded(app: Server, body: OllamaGeneration, part: dict[str, Any]) -> Respon
     return jsonify(model=body.model, created_at=timestamp(), **part, done=True, done_reason=reason)
 
 
-def _continue(
-    body: OllamaGenerate, generations: Generations
-) -> tuple[Generation, list[int] | None]:
+def _continue(body: OllamaGenerate, submitter: Submitter) -> tuple[Generation, list[int] | None]:
     """Start the generation of ``/api/generate``; the tokens of its prompt if they are returned."""
-    engine = generations.engine
-    params = sampling(body, generations.settings, engine)
+    engine = submitter.engine
+    params = sampling(body, submitter.settings, engine)
     limit = PromptLimit(engine.ctx_size)
     if body.suffix:
         _refuse(body, "suffix fills a gap")
@@ -110,21 +108,21 @@ def _continue(
             raise RequestError("suffix fills a gap: leave out raw")
         ids = infill_prompt(engine.tokenizer, body.prompt or "", body.suffix, limit)
         params = infill_params(params, engine.tokenizer)
-        return generations.text(ids, params, Options(structure=structure_of(body))), None
+        return submitter.text(ids, params, Options(structure=structure_of(body))), None
     if body.raw:
         _refuse(body, "raw sends the prompt as it is")
         ids = read_text(body.prompt or "", engine.tokenizer, limit)
-        return generations.text(ids, params, Options(structure=structure_of(body))), None
+        return submitter.text(ids, params, Options(structure=structure_of(body))), None
     if body.context and body.images:
         raise RequestError("context goes with texts alone: send pictures to /api/chat")
-    turn = generations.read_turn(prompt_request(body, generations.settings), limit)
+    prepared = submitter.read_chat(prompt_request(body, submitter.settings), limit)
     if body.context:
         engine.check_ids(body.context)
-        ids = turn.ids
+        ids = prepared.ids
         if ids and ids[0] == engine.tokenizer.bos_id:
             ids = ids[1:]
-        turn = replace(turn, ids=[*body.context, *ids])
-    return generations.turn(turn, params), turn.ids
+        prepared = replace(prepared, ids=[*body.context, *ids])
+    return submitter.prompt(prepared, params), prepared.ids
 
 
 def _refuse(body: OllamaGenerate, why: str) -> None:

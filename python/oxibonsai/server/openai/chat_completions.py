@@ -10,7 +10,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
 
-from oxibonsai.chat import ChatTurn
+from oxibonsai.chat import PreparedPrompt
 from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.output import Reply
@@ -45,7 +45,7 @@ def chat_blueprint(app: Server) -> Blueprint:
             check_room()
         generation = begin(app, body)
         head = _head(app)
-        whole = partial(_completion, body, generation, head, app.generations.engine.tokenizer)
+        whole = partial(_completion, body, generation, head, app.submitter.engine.tokenizer)
         if body.stream:
             keep = partial(_keep, app.store.chat_completions, owner(), body, whole)
             stream = ChatStream(app, body, generation, head, keep if body.store else None)
@@ -61,16 +61,18 @@ def chat_blueprint(app: Server) -> Blueprint:
             answer = whole()
         if body.store:
             app.store.chat_completions.create(owner(), stored_completion(body, answer))
-        if verbose(body.verbose, app.settings) and generation.turn is not None:
-            answer["__verbose"] = verbose_object(generation.turn, app.generations.engine.tokenizer)
+        if verbose(body.verbose, app.settings) and generation.prepared is not None:
+            answer["__verbose"] = verbose_object(
+                generation.prepared, app.submitter.engine.tokenizer
+            )
         return jsonify(answer)
 
     @bp.post("/v1/chat/completions/input_tokens")
     @bp.post("/chat/completions/input_tokens")
     def count_tokens() -> Response:
         body = read_body(ConversationFields, request)
-        turn = app.generations.read_turn(body.chat_request(app.generations.settings))
-        return jsonify(input_tokens=len(turn.ids))
+        prepared = app.submitter.read_chat(body.chat_request(app.submitter.settings))
+        return jsonify(input_tokens=len(prepared.ids))
 
     return bp
 
@@ -79,23 +81,23 @@ def begin(app: Server, body: ChatBody) -> Generation:
     """Submit a conversation to the engines.
 
     Raises:
-        RequestError, ApiError, CapacityError: See :meth:`Generations.chat`.
+        RequestError, ApiError, CapacityError: See :meth:`Submitter.chat`.
     """
-    engine = app.generations.engine
+    engine = app.submitter.engine
     check_model(body.model, app.settings)
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs requires logprobs: true", param="top_logprobs")
     params = body.sampling_params(
-        app.generations.settings,
+        app.submitter.settings,
         engine.tokenizer,
         max_tokens=body.limit,
         logprobs=bool(body.logprobs),
         top_logprobs=body.top_logprobs or 0,
     )
-    asked = body.chat_request(app.generations.settings, body.structure())
-    speculate = body.speculate(app.generations.speculate)
+    asked = body.chat_request(app.submitter.settings, body.structure())
+    speculate = body.speculate(app.submitter.speculate)
     options = Options(cache_salt=body.cache_salt or "", speculate=speculate)
-    return app.generations.chat(asked, params, options, n=body.n or 1, slot=body.id_slot)
+    return app.submitter.chat(asked, params, options, n=body.n or 1, slot=body.id_slot)
 
 
 def _completion(
@@ -152,9 +154,9 @@ def verbose(asked: bool | None, settings: Settings) -> bool:
     return settings.verbose if asked is None else asked
 
 
-def verbose_object(turn: ChatTurn, tokenizer: Tokenizer) -> dict[str, Any]:
+def verbose_object(prepared: PreparedPrompt, tokenizer: Tokenizer) -> dict[str, Any]:
     """``__verbose``: the prompt as the model reads it."""
-    return {"prompt": text_of(turn.ids, tokenizer), "tokens_evaluated": len(turn.ids)}
+    return {"prompt": text_of(prepared.ids, tokenizer), "tokens_evaluated": len(prepared.ids)}
 
 
 def _head(app: Server) -> dict[str, Any]:
@@ -163,6 +165,6 @@ def _head(app: Server) -> dict[str, Any]:
         "id": f"chatcmpl-{secrets.token_urlsafe(24)}",
         "object": "chat.completion.chunk",
         "created": int(time.time()),
-        "model": app.generations.model_id,
+        "model": app.submitter.model_id,
         "system_fingerprint": fingerprint(),
     }

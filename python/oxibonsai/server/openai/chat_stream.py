@@ -76,7 +76,7 @@ class ChatStream:
     ) -> None:
         self._body = body
         self._generation = generation
-        self._tokenizer = app.generations.engine.tokenizer
+        self._tokenizer = app.submitter.engine.tokenizer
         self._keep = keep
         self._writer = ChunkWriter(head, counts=body.wants_usage)
         self._shown: dict[int, ShownTokens] = {}
@@ -143,9 +143,9 @@ class ChatStream:
         return compact(timings(self._generation, self._generation.choices[index]))
 
     def _verbose_part(self) -> str:
-        if not self._verbose or self._generation.turn is None:
+        if not self._verbose or self._generation.prepared is None:
             return ""
-        prompt = text_of(self._generation.turn.ids, self._tokenizer)
+        prompt = text_of(self._generation.prepared.ids, self._tokenizer)
         return f',"__verbose":{compact({"prompt": prompt})}'
 
 

@@ -58,7 +58,7 @@ def begin_all(
     try:
         for prompt in prompts:
             own = replace(options, images=prompt.images)
-            group.append(app.generations.text(prompt.ids, params, own, n=n, slot=slot))
+            group.append(app.submitter.text(prompt.ids, params, own, n=n, slot=slot))
     except BaseException:
         for generation in group:
             generation.close()
@@ -81,7 +81,7 @@ class OpenAICompletionHandler:
         check_model(body.model, app.settings)
         _refuse(body)
         self._app, self._body = app, body
-        self._engine: Engine = app.generations.engine
+        self._engine: Engine = app.submitter.engine
         self._n = body.n or 1
         self._made = max(self._n, body.best_of or 0)
         self._echoed: dict[int, list[ShownToken]] = {}
@@ -98,7 +98,7 @@ class OpenAICompletionHandler:
             prompts = [replace(p, ids=self._truncated(p.ids)) for p in prompts]
         self._prompts = [prompt.ids for prompt in prompts]
         params = body.sampling_params(
-            app.generations.settings,
+            app.submitter.settings,
             self._engine.tokenizer,
             max_tokens=1 if body.limit == 0 else body.limit,
             logprobs=body.logprobs is not None or self._made > self._n,
@@ -110,7 +110,7 @@ class OpenAICompletionHandler:
             "id": f"cmpl-{secrets.token_urlsafe(24)}",
             "object": "text_completion",
             "created": int(time.time()),
-            "model": app.generations.model_id,
+            "model": app.submitter.model_id,
             "system_fingerprint": fingerprint(),
         }
         for ids in self._prompts:
@@ -120,7 +120,7 @@ class OpenAICompletionHandler:
             options = Options(
                 structure=body.structure(),
                 cache_salt=body.cache_salt or "",
-                speculate=body.speculate(app.generations.speculate),
+                speculate=body.speculate(app.submitter.speculate),
             )
             self.group = begin_all(app, prompts, params, options, self._made, slot=body.id_slot)
 

@@ -34,9 +34,9 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         most_tokens: int | None = None,
     ) -> tuple[list[npt.NDArray[np.float32]], int]:
         """Return the vectors, and the number of tokens in the texts."""
-        engine = app.generations.loaded.engines[0]
+        engine = app.submitter.loaded.engines[0]
         embedder = engine.embedder
-        pooling = pooling or app.generations.settings.pooling
+        pooling = pooling or app.submitter.settings.pooling
         if pooling == "none":
             raise RequestError("with --pooling none texts have no vector: send another pooling")
         prompt_limit = PromptLimit(embedder.ctx_size, reserved=0)
@@ -52,7 +52,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         input_is_read()
         vectors = embedder.embed(texts, pooling=pooling, dimensions=dimensions, normalize=normalize)
         count = sum(map(len, texts))
-        app.generations.metrics.embedded(count)
+        app.submitter.metrics.embedded(count)
         return list(vectors), count
 
     @bp.post("/v1/embeddings")
@@ -82,7 +82,7 @@ def embeddings_blueprint(app: Server) -> Blueprint:
                 }
                 for i, v in enumerate(vectors)
             ],
-            model=app.generations.model_id,
+            model=app.submitter.model_id,
             usage={"prompt_tokens": count, "total_tokens": count},
         )
 

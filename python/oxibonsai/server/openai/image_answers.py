@@ -19,9 +19,9 @@ from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
 
 if TYPE_CHECKING:
-    from oxibonsai.images.painter import Step
-    from oxibonsai.images.pixels import Pixels
-    from oxibonsai.images.request import ImageRequest
+    from oxibonsai.diffusion.diffusion_pipeline import Step
+    from oxibonsai.diffusion.pixels import Pixels
+    from oxibonsai.diffusion.request import ImageRequest
 
 _STORED_SECONDS = 3600
 
@@ -37,7 +37,7 @@ def answer(app: Server, wanted: list[ImageRequest], response_format: str) -> Res
 
     data = []
     for one in wanted:
-        png = _png(app, one, app.studio.draw(one, look))
+        png = _png(app, one, app.image_worker.draw(one, look))
         if response_format == "url":
             data.append({"url": _stored(app, png), "seed": one.seed})
         else:
@@ -68,13 +68,13 @@ def stream(app: Server, kind: str, one: ImageRequest, previews: int) -> Response
 
     def on_step(step: Step) -> None:
         if step.index + 1 in shown:
-            png = _png(app, one, app.studio.preview(step))
+            png = _png(app, one, app.image_worker.preview(step))
             events.put(_event(f"{kind}.partial_image", one, png, partial_image_index=next(count)))
 
     def draw() -> None:
         try:
             with acting_for(who):  # a thread of its own, without the request
-                png = _png(app, one, app.studio.draw(one, look, on_step))
+                png = _png(app, one, app.image_worker.draw(one, look, on_step))
             events.put(_event(f"{kind}.completed", one, png, seed=one.seed))
             events.put(None)
         except Exception as e:
@@ -127,10 +127,10 @@ def _event(kind: str, one: ImageRequest, png: bytes, **more: Any) -> dict[str, A
 
 
 def _png(app: Server, one: ImageRequest, pixels: Pixels) -> bytes:
-    from oxibonsai.images.png import encode_png
-    from oxibonsai.images.record import png_texts, record_of
+    from oxibonsai.diffusion.png import encode_png
+    from oxibonsai.diffusion.record import png_texts, record_of
 
-    return encode_png(pixels, png_texts(record_of(one, app.studio.name)))
+    return encode_png(pixels, png_texts(record_of(one, app.image_worker.name)))
 
 
 def _stored(app: Server, png: bytes) -> str:

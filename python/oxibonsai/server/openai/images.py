@@ -11,16 +11,16 @@ from typing import Any
 from flask import Blueprint, Response, request
 from werkzeug.datastructures import FileStorage
 
-from oxibonsai.images.pixels import as_reference
-from oxibonsai.images.request import STEPS, ImageRequest
+from oxibonsai.diffusion.pixels import as_reference
+from oxibonsai.diffusion.request import STEPS, ImageRequest
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.inputs import InputWatch
 from oxibonsai.server.openai.image_answers import answer, stream
 from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody, ImageFields
 from oxibonsai.server.server import Server
 from oxibonsai.server.validation import as_body, check_model, read_body
-from oxibonsai.vision.given import read_picture
-from oxibonsai.vision.pictures import PictureLimits
+from oxibonsai.vision.decoding import ImageLimits
+from oxibonsai.vision.image_input import read_image
 
 _INTEGERS = ("n", "partial_images", "seed", "steps", "output_compression")
 _MOST_INPUTS = 8
@@ -34,7 +34,7 @@ def images_blueprint(app: Server) -> Blueprint:
     def respond(kind: str, fields: ImageFields, first: ImageRequest) -> Response:
         check_model(fields.model, app.settings)
         count = fields.n or 1
-        app.studio.check(first, count)
+        app.image_worker.check(first, count)
         wanted = [replace(first, seed=first.seed + i) for i in range(count)]
         if not fields.stream:
             if fields.partial_images:
@@ -48,12 +48,12 @@ def images_blueprint(app: Server) -> Blueprint:
     @bp.post("/v1/images/generations")
     def generate() -> Response:
         body = read_body(GenerationBody, request)
-        app.studio.require()
-        return respond("image_generation", body, _request(body, app.studio.default_size))
+        app.image_worker.require()
+        return respond("image_generation", body, _request(body, app.image_worker.default_size))
 
     @bp.post("/v1/images/edits")
     def edit() -> Response:
-        app.studio.require()
+        app.image_worker.require()
         request.max_content_length = app.settings.max_upload_bytes
         if request.mimetype != "multipart/form-data":
             raise ApiError(415, "Send multipart/form-data, with the fields image and prompt.")
@@ -65,9 +65,9 @@ def images_blueprint(app: Server) -> Blueprint:
             )
         if form.strength is not None and len(files) > 1:
             raise ApiError(400, "strength: starts from one picture.", param="strength")
-        with app.studio.reading(InputWatch().look):
+        with app.image_worker.reading(InputWatch().look):
             if form.strength is not None:
-                asked = _request(form, app.studio.default_size)
+                asked = _request(form, app.image_worker.default_size)
                 asked = replace(asked, start=_picture(files[0]), strength=form.strength)
             else:
                 # What waits for its turn holds pictures in the size in which a network looks at them.
@@ -118,5 +118,5 @@ def _switch(text: str) -> bool:
 
 def _picture(file: FileStorage) -> Any:
     with contextlib.closing(file):
-        limits = PictureLimits()
-        return read_picture(file.stream.read(limits.max_bytes + 1), limits).image
+        limits = ImageLimits()
+        return read_image(file.stream.read(limits.max_bytes + 1), limits).image

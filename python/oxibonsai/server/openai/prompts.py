@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from oxibonsai.chat import place_pictures
+from oxibonsai.chat import place_images
 from oxibonsai.errors import RequestError
 from oxibonsai.output.messages import NO_IMAGES
 from oxibonsai.server.inputs import InputWatch, PromptLimit, read_text
 from oxibonsai.server.openai.schemas.completion import MOST_PROMPTS, Prompts
 from oxibonsai.tokenizer import Tokenizer
-from oxibonsai.vision import PictureReader, PlacedImage
+from oxibonsai.vision import ImageReader, PlacedImage
 
 # What stands for a picture of multimodal_data in prompt_string, as /props says.
 MEDIA_MARKER = "<__media__>"
@@ -36,7 +36,7 @@ def read_prompts(
     name: str,
     prompt_limit: PromptLimit | None = None,
     most: int = MOST_PROMPTS,
-    pictures: PictureReader | None = None,
+    pictures: ImageReader | None = None,
 ) -> list[ReadPrompt]:
     """Token ids and pictures of each prompt.
 
@@ -74,7 +74,7 @@ def _read(
     tokenizer: Tokenizer,
     name: str,
     prompt_limit: PromptLimit | None,
-    pictures: PictureReader | None,
+    pictures: ImageReader | None,
 ) -> ReadPrompt:
     data = prompt.get("multimodal_data") if isinstance(prompt, dict) else None
     if data:
@@ -88,7 +88,7 @@ def _seen(
     tokenizer: Tokenizer,
     name: str,
     prompt_limit: PromptLimit | None,
-    pictures: PictureReader | None,
+    pictures: ImageReader | None,
 ) -> ReadPrompt:
     """llama-server's object of a text with markers and its pictures in base64."""
     if pictures is None:
@@ -103,7 +103,7 @@ def _seen(
             f"{name} has {len(data)} pictures, prompt_string {text.count(MEDIA_MARKER)} times "
             f"{MEDIA_MARKER}: each picture has its place"
         )
-    ids, images = place_pictures(
+    ids, images = place_images(
         text.replace(MEDIA_MARKER, pictures.tower.written),
         [{"type": "image", "base64": d} for d in data],
         pictures,

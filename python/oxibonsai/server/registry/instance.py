@@ -16,7 +16,7 @@ from oxibonsai.server.settings import Settings
 
 if TYPE_CHECKING:
     from oxibonsai.engine import EnginePool
-    from oxibonsai.server.generations import Generations
+    from oxibonsai.server.submitter import Submitter
 
 # Size, time and identity of a file: what changes when it is replaced or written.
 Stamp = tuple[int, int, int]
@@ -43,7 +43,7 @@ class Instance:
         self,
         backend: Backend,
         settings: Settings,
-        make_generations: Callable[[Instance], Generations],
+        make_generations: Callable[[Instance], Submitter],
         on_close: Callable[[EnginePool | None], None],
     ) -> None:
         self.backend = backend
@@ -52,19 +52,19 @@ class Instance:
         self.stamp: Stamp | None = None
         self.keep_seconds: float = settings.sleep_idle_seconds
         self._make_generations = make_generations
-        self._generations: Generations | None = None
+        self._submitter: Submitter | None = None
         self._on_close = on_close
         self._lock = threading.Lock()
         self._leases = 0
         self._retired = self._closed = False
 
     @property
-    def generations(self) -> Generations:
+    def submitter(self) -> Submitter:
         """Submits requests to the engines."""
         with self._lock:
-            if self._generations is None:
-                self._generations = self._make_generations(self)
-            return self._generations
+            if self._submitter is None:
+                self._submitter = self._make_generations(self)
+            return self._submitter
 
     @property
     def pool(self) -> EnginePool | None:
@@ -112,7 +112,7 @@ class Instance:
             if self._closed:
                 return
             self._closed = True
-            self._generations = None
+            self._submitter = None
         pool = self.pool
         self.backend.close()
         self._on_close(pool)

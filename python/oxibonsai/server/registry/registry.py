@@ -26,8 +26,8 @@ from oxibonsai.server.settings import Settings
 if TYPE_CHECKING:
     from oxibonsai.engine import EnginePool
     from oxibonsai.server.generation_metrics import GenerationMetrics
-    from oxibonsai.server.generations import Generations
     from oxibonsai.server.stores import FileStore
+    from oxibonsai.server.submitter import Submitter
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -483,12 +483,12 @@ class ModelRegistry:
     def _instance(self, backend: Backend, spec: ModelSpec) -> Instance:
         return Instance(backend, spec.settings, self._generations_of, self._after_close)
 
-    def _generations_of(self, instance: Instance) -> Generations:
-        from oxibonsai.server.generations import Generations
+    def _generations_of(self, instance: Instance) -> Submitter:
+        from oxibonsai.server.submitter import Submitter
 
         assert self.metrics is not None  # the application sets both before any request
         assert self.files is not None
-        return Generations(instance.backend, self.metrics, self.files, instance.settings)
+        return Submitter(instance.backend, self.metrics, self.files, instance.settings)
 
     def _after_close(self, pool: EnginePool | None) -> None:
         if pool is not None and self.metrics is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oxibonsai.vision.decoding import DecodedImage
 from oxibonsai.vision.image import PixelGrid
-from oxibonsai.vision.pictures import Picture
 from oxibonsai.vision.processors.processor import HALF, Channels, Filter, as_pixels, resize
 
 
@@ -25,7 +25,7 @@ class Gemma3Processor:
     image_mean: Channels = HALF
     image_std: Channels = HALF
 
-    def prepare(self, picture: Picture) -> PixelGrid:
+    def prepare(self, picture: DecodedImage) -> PixelGrid:
         """See :class:`oxibonsai.vision.processors.processor.ImageProcessor`."""
         image = resize(picture.image, (self.image_size, self.image_size), self.resample)
         pixels = as_pixels([image], self.image_mean, self.image_std)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from oxibonsai.vision.decoding import DecodedImage
 from oxibonsai.vision.image import PixelGrid
-from oxibonsai.vision.pictures import Picture
 from oxibonsai.vision.processors.processor import HALF, Channels, Size, as_pixels, cut, resize
 
 _LONGEST = 4096  # of any picture, in pixels
@@ -30,7 +30,7 @@ class Idefics3Processor:
     image_mean: Channels = HALF
     image_std: Channels = HALF
 
-    def prepare(self, picture: Picture) -> PixelGrid:
+    def prepare(self, picture: DecodedImage) -> PixelGrid:
         """See :class:`oxibonsai.vision.processors.processor.ImageProcessor`."""
         side = self.image_size
         image = resize(picture.image, self._scaled(picture.size), "LANCZOS")

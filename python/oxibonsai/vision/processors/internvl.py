@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oxibonsai.vision.decoding import DecodedImage
 from oxibonsai.vision.image import PixelGrid
-from oxibonsai.vision.pictures import Picture
 from oxibonsai.vision.processors.processor import Channels, Size, as_pixels, cut, resize
 
 IMAGENET_MEAN: Channels = (0.485, 0.456, 0.406)
@@ -30,7 +30,7 @@ class InternVLProcessor:
     image_mean: Channels = IMAGENET_MEAN
     image_std: Channels = IMAGENET_STD
 
-    def prepare(self, picture: Picture) -> PixelGrid:
+    def prepare(self, picture: DecodedImage) -> PixelGrid:
         """See :class:`oxibonsai.vision.processors.processor.ImageProcessor`."""
         side = self.image_size
         rows, columns = self._grid(picture.size)

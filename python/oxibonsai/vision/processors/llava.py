@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from oxibonsai.vision.decoding import DecodedImage
 from oxibonsai.vision.image import PixelGrid
-from oxibonsai.vision.pictures import Picture
 from oxibonsai.vision.processors.processor import (
     CLIP_MEAN,
     CLIP_STD,
@@ -36,7 +36,7 @@ class LlavaProcessor:
     image_std: Channels = CLIP_STD
     pads: bool = False
 
-    def prepare(self, picture: Picture) -> PixelGrid:
+    def prepare(self, picture: DecodedImage) -> PixelGrid:
         """See :class:`oxibonsai.vision.processors.processor.ImageProcessor`."""
         side = self.image_size
         image = self._squared(picture) if self.pads else picture.image
@@ -49,7 +49,7 @@ class LlavaProcessor:
         pixels = as_pixels([tile], self.image_mean, self.image_std)
         return PixelGrid(pixels, original_size=picture.size)
 
-    def _squared(self, picture: Picture) -> Image.Image:
+    def _squared(self, picture: DecodedImage) -> Image.Image:
         from PIL import Image
 
         height, width = picture.size

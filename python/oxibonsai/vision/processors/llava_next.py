@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from oxibonsai.vision.decoding import DecodedImage
 from oxibonsai.vision.image import PixelGrid
-from oxibonsai.vision.pictures import Picture
 from oxibonsai.vision.processors.processor import (
     CLIP_MEAN,
     CLIP_STD,
@@ -37,7 +37,7 @@ class LlavaNextProcessor:
     image_mean: Channels = CLIP_MEAN
     image_std: Channels = CLIP_STD
 
-    def prepare(self, picture: Picture) -> PixelGrid:
+    def prepare(self, picture: DecodedImage) -> PixelGrid:
         """See :class:`oxibonsai.vision.processors.processor.ImageProcessor`."""
         from PIL import Image
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oxibonsai.errors import RequestError
+from oxibonsai.vision.decoding import DecodedImage
 from oxibonsai.vision.image import PixelGrid
-from oxibonsai.vision.pictures import Picture
 from oxibonsai.vision.processors.processor import (
     CLIP_MEAN,
     CLIP_STD,
@@ -47,7 +47,7 @@ class PixtralProcessor:
             )
         return replace(self, bounds=bounds)
 
-    def prepare(self, picture: Picture) -> PixelGrid:
+    def prepare(self, picture: DecodedImage) -> PixelGrid:
         """See :class:`oxibonsai.vision.processors.processor.ImageProcessor`."""
         height, width = picture.size
         ratio = max(height / self.longest_edge, width / self.longest_edge)

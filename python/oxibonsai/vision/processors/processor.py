@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.errors import RequestError
+from oxibonsai.vision.decoding import DecodedImage
 from oxibonsai.vision.image import PixelGrid
-from oxibonsai.vision.pictures import Picture
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -35,7 +35,7 @@ class ImageProcessor(Protocol):
     Pixels are those of transformers' processors of version 5 with their Pillow backend, bit by bit.
     """
 
-    def prepare(self, picture: Picture) -> PixelGrid:
+    def prepare(self, picture: DecodedImage) -> PixelGrid:
         """Return the picture resized, cut into tiles and normalised.
 
         Raises:

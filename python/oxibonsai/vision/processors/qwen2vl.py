@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oxibonsai.errors import RequestError
+from oxibonsai.vision.decoding import DecodedImage
 from oxibonsai.vision.image import PixelGrid
-from oxibonsai.vision.pictures import Picture
 from oxibonsai.vision.processors.processor import (
     CLIP_MEAN,
     CLIP_STD,
@@ -49,7 +49,7 @@ class Qwen2VLProcessor:
         bounds = self._bounds.with_tokens(least, most)
         return replace(self, min_pixels=bounds.least, max_pixels=bounds.most)
 
-    def prepare(self, picture: Picture) -> PixelGrid:
+    def prepare(self, picture: DecodedImage) -> PixelGrid:
         """See :class:`oxibonsai.vision.processors.processor.ImageProcessor`."""
         image = resize(picture.image, self._target(picture.size), "BICUBIC")
         pixels = as_pixels([image], self.image_mean, self.image_std)

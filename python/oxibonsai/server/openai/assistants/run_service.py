@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 
-from oxibonsai.chat import ChatTurn
+from oxibonsai.chat import PreparedPrompt
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.elsewhere import Elsewhere, wait_until_ended
 from oxibonsai.server.errors import ApiError
@@ -26,7 +26,7 @@ from oxibonsai.server.openai.schemas.assistants import (
     RunFields,
     ToolOutput,
 )
-from oxibonsai.server.openai.truncation import fitting_turn
+from oxibonsai.server.openai.truncation import fitting_prompt
 from oxibonsai.server.paging import all_of
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.server import Server
@@ -92,7 +92,7 @@ class RunService:
                 filter(None, [run["instructions"], more_instructions])
             )
         messages = [new_message(thread["id"], m) for m in more]
-        turn, params = self._turn(owner, run, messages)
+        prepared, params = self._prepared(owner, run, messages)
         run["id"] = new_id("run_")
         key = (owner, run["id"])
         task = self._tasks.reserve(key)
@@ -107,7 +107,7 @@ class RunService:
         if is_new:
             task.publish({"event": "thread.created", "data": view(thread)})
         task.publish({"event": "thread.run.created", "data": view(run)})
-        self._start(owner, run, turn, params, task)
+        self._start(owner, run, prepared, params, task)
         return run, task
 
     def submit(
@@ -133,13 +133,13 @@ class RunService:
             step = self._store.run_steps.change(
                 owner, step["id"], lambda s: _with_outputs(s, given)
             )
-            turn, params = self._turn(owner, run)
+            prepared, params = self._prepared(owner, run)
         except BaseException as e:
             self._tasks.drop((owner, run_id), task)
             self._give_up(owner, run_id, e)
             raise
         task.publish({"event": "thread.run.step.completed", "data": view(step)})
-        self._start(owner, run, turn, params, task)
+        self._start(owner, run, prepared, params, task)
         return run, task
 
     def _queue_again(
@@ -257,12 +257,12 @@ class RunService:
 
         self._store.threads.change(owner, thread_id, edit)
 
-    def _turn(
+    def _prepared(
         self, owner: str, run: Object, more: Sequence[Object] = ()
-    ) -> tuple[ChatTurn, SamplingParams]:
+    ) -> tuple[PreparedPrompt, SamplingParams]:
         self._app.use_model(run["model"])
-        generations = self._app.generations
-        engine = generations.engine
+        submitter = self._app.submitter
+        engine = submitter.engine
         most_bytes = self._app.settings.max_body_bytes
         conversation = Conversation(self._store, owner, run, more, most_bytes)
         used, most = run["used"], run["max_completion_tokens"]
@@ -273,26 +273,33 @@ class RunService:
         tokens = engine.ctx_size - (rest if most is None else min(most, rest))
         if run["max_prompt_tokens"] is not None:
             tokens = min(tokens, run["max_prompt_tokens"] - used["prompt_tokens"])
-        turn = fitting_turn(
-            lambda left_out: generations.read_turn(conversation.request(left_out), prompt_limit),
+        prepared = fitting_prompt(
+            lambda left_out: submitter.read_chat(conversation.request(left_out), prompt_limit),
             conversation.most_left_out,
             tokens,
         )
-        prompt_limit.check_count(len(turn.ids))
+        prompt_limit.check_count(len(prepared.ids))
         given = {"temperature": run["temperature"], "top_p": run["top_p"]}
         fields = SamplingFields.model_validate(given)
-        return turn, fields.sampling_params(generations.settings, engine.tokenizer, max_tokens=most)
+        return prepared, fields.sampling_params(
+            submitter.settings, engine.tokenizer, max_tokens=most
+        )
 
     def _start(
-        self, owner: str, run: Object, turn: ChatTurn, params: SamplingParams, task: BackgroundTask
+        self,
+        owner: str,
+        run: Object,
+        prepared: PreparedPrompt,
+        params: SamplingParams,
+        task: BackgroundTask,
     ) -> None:
         task.publish({"event": "thread.run.queued", "data": view(run)})
         work = RunWork(self._store, owner, run, task)
-        lease, generations = self._app.keep_model(), self._app.generations
+        lease, submitter = self._app.keep_model(), self._app.submitter
 
         def go_on(_: BackgroundTask) -> None:
             with lease:
-                work(generations, turn, params)
+                work(submitter, prepared, params)
 
         self._tasks.start((owner, run["id"]), task, go_on)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from oxibonsai.chat import ChatTurn
+from oxibonsai.chat import PreparedPrompt
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import as_api_error
 from oxibonsai.server.generation import Generation
-from oxibonsai.server.generations import Generations
 from oxibonsai.server.openai.assistants.objects import (
     ended_step,
     new_answer,
@@ -21,6 +20,7 @@ from oxibonsai.server.openai.assistants.objects import (
 )
 from oxibonsai.server.openai.background_tasks import BackgroundTask
 from oxibonsai.server.stores import NoSuchObjectError, Object, Store
+from oxibonsai.server.submitter import Submitter
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -54,15 +54,17 @@ class RunWork:
         self._text = ""
         self._held = ""
 
-    def __call__(self, generations: Generations, turn: ChatTurn, params: SamplingParams) -> None:
+    def __call__(
+        self, submitter: Submitter, prepared: PreparedPrompt, params: SamplingParams
+    ) -> None:
         """Run the round to its end; errors are recorded in the run."""
         try:
             try:
                 self._change_run("in_progress", started_at=self._run["started_at"] or now())
-                if reason := self._limit(turn):
+                if reason := self._limit(prepared):
                     self._change_run("incomplete", incomplete_details={"reason": reason})
                     return
-                with generations.turn(turn, params) as generation:
+                with submitter.prompt(prepared, params) as generation:
                     self._generation = generation
                     self._follow(generation)
             except NoSuchObjectError:
@@ -76,10 +78,10 @@ class RunWork:
             # The thread was deleted, and the run with it.
             _log.debug("run %s ended with its thread", self._run["id"])
 
-    def _limit(self, turn: ChatTurn) -> str | None:
+    def _limit(self, prepared: PreparedPrompt) -> str | None:
         """Return the name of the token limit over all rounds that is used up; None if there is none."""
         prompt, made = self._run["max_prompt_tokens"], self._run["max_completion_tokens"]
-        if prompt is not None and self._before["prompt_tokens"] + len(turn.ids) > prompt:
+        if prompt is not None and self._before["prompt_tokens"] + len(prepared.ids) > prompt:
             return "max_prompt_tokens"
         if made is not None and self._before["completion_tokens"] >= made:
             return "max_completion_tokens"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from oxibonsai.chat import ChatRequest, ChatTurn
+from oxibonsai.chat import ChatRequest, PreparedPrompt
 from oxibonsai.engine import Engine
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.generations import Generations
 from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.responses.items import chat_messages
 from oxibonsai.server.openai.schemas.responses import (
@@ -20,26 +19,27 @@ from oxibonsai.server.openai.schemas.responses import (
     ResponseRequest,
     SchemaFormat,
 )
-from oxibonsai.server.openai.truncation import fitting_turn
+from oxibonsai.server.openai.truncation import fitting_prompt
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Object
+from oxibonsai.server.submitter import Submitter
 from oxibonsai.structured import Structure
 
 LOGPROBS = "message.output_text.logprobs"
 
 
 def make_turn(
-    generations: Generations,
+    submitter: Submitter,
     request: InputTokensRequest,
     items: Sequence[Object],
     *,
     answer_tokens: int = 1,
     runs: bool = True,
-) -> ChatTurn:
+) -> PreparedPrompt:
     """Return the prompt.
 
     Args:
-        generations: Of the server.
+        submitter: The server's.
         request: What is asked.
         items: The conversation, that of earlier responses included. With ``truncation: auto`` the
             oldest are left out where they don't fit.
@@ -49,18 +49,18 @@ def make_turn(
     Raises:
         RequestError, ApiError: A field makes no sense for this model.
     """
-    ctx_size = generations.engine.ctx_size
+    ctx_size = submitter.engine.ctx_size
     most = PromptLimit(ctx_size) if runs else None
 
-    def turn(dropped: int) -> ChatTurn:
+    def prepared(dropped: int) -> PreparedPrompt:
         rest = list(items[dropped:])
         # A tool output without its call is meaningless.
         while dropped and rest and rest[0]["type"] == "function_call_output":
             rest.pop(0)
-        return generations.read_turn(_chat_request(request, rest), most)
+        return submitter.read_chat(_chat_request(request, rest), most)
 
     can_be_cut = request.truncation == "auto"
-    return fitting_turn(turn, len(items) - 1 if can_be_cut else 0, ctx_size - answer_tokens)
+    return fitting_prompt(prepared, len(items) - 1 if can_be_cut else 0, ctx_size - answer_tokens)
 
 
 def sampling(engine: Engine, request: ResponseRequest, settings: Settings) -> SamplingParams:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 from flask import Response, jsonify, request
 
-from oxibonsai.chat import ChatTurn
+from oxibonsai.chat import PreparedPrompt
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.elsewhere import Elsewhere, looks, wait_until_ended
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.generations import Generations
 from oxibonsai.server.http.disconnect import watched
 from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
@@ -26,6 +25,7 @@ from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.storage_limit import check_room
 from oxibonsai.server.stores import NoSuchObjectError, Object
+from oxibonsai.server.submitter import Submitter
 from oxibonsai.server.validation import check_model
 
 # A response that failed or was cancelled is no part of its conversation.
@@ -61,14 +61,14 @@ class ResponseService:
         check_model(body.model, self._app.settings)
         if body.store is not False or body.conversation is not None:
             check_room()
-        generations = self._app.generations
-        engine = generations.engine
+        submitter = self._app.submitter
+        engine = submitter.engine
         items = new_items(body.input) if body.conversation else stored_items(body.input)
         limit = PromptLimit(engine.ctx_size)
         # Not kept here while the response is generated.
-        turn = make_turn(generations, body, [*self._earlier(owner, body, limit), *items])
-        params = sampling(engine, body, generations.settings)
-        response = new_response(body, generations.model_id, params)
+        prepared = make_turn(submitter, body, [*self._earlier(owner, body, limit), *items])
+        params = sampling(engine, body, submitter.settings)
+        response = new_response(body, submitter.model_id, params)
         run = ResponseRun(
             response,
             engine.tokenizer,
@@ -80,38 +80,38 @@ class ResponseService:
         record = {"id": response["id"], "response": response, "input": items}
         record |= self._elsewhere.mark
         if body.background:
-            PromptLimit(engine.ctx_size).check_count(len(turn.ids))
-            return self._in_background(owner, body, record, run, turn, params)
+            PromptLimit(engine.ctx_size).check_count(len(prepared.ids))
+            return self._in_background(owner, body, record, run, prepared, params)
         if body.stream:
-            return self._as_stream(owner, record, run, turn, params)
-        return self._at_once(owner, record, run, turn, params)
+            return self._as_stream(owner, record, run, prepared, params)
+        return self._at_once(owner, record, run, prepared, params)
 
     def count(self, owner: str, body: InputTokensRequest) -> int:
         """Return the number of tokens in the prompt of a response; 0 if there is no input at all."""
         check_model(body.model, self._app.settings)
         cut = body.truncation == "auto"
-        limit = PromptLimit(self._app.generations.engine.ctx_size) if cut else None
+        limit = PromptLimit(self._app.submitter.engine.ctx_size) if cut else None
         items = [*self._earlier(owner, body, limit), *stored_items(body.input)]
         if not (items or body.instructions):
             return 0
-        return len(make_turn(self._app.generations, body, items, runs=False).ids)
+        return len(make_turn(self._app.submitter, body, items, runs=False).ids)
 
     def compact(self, owner: str, body: InputTokensRequest) -> Object:
         """Return a summary of the conversation, which is not stored."""
         check_model(body.model, self._app.settings)
-        generations = self._app.generations
-        engine = generations.engine
+        submitter = self._app.submitter
+        engine = submitter.engine
         # All messages of the user are in the answer.
         items = [*self._earlier(owner, body, None, whole=True), *stored_items(body.input)]
         if not items:
             raise ApiError(400, "input: there is no conversation to summarize.", param="input")
         asked, conversation = summary_request(body, items)
         most = summary_tokens(engine.ctx_size)
-        turn = make_turn(generations, asked, conversation, answer_tokens=most)
+        prepared = make_turn(submitter, asked, conversation, answer_tokens=most)
         request = ResponseRequest.model_validate({"max_output_tokens": most, "temperature": 0})
-        params = sampling(engine, request, generations.settings)
-        response = new_response(request, generations.model_id, params)
-        self._finish(ResponseRun(response, engine.tokenizer), turn, params)
+        params = sampling(engine, request, submitter.settings)
+        response = new_response(request, submitter.model_id, params)
+        self._finish(ResponseRun(response, engine.tokenizer), prepared, params)
         return compacted(items, response)
 
     def follow(self, owner: str, record: Object, after: int | None) -> Response:
@@ -157,7 +157,7 @@ class ResponseService:
         limit = HistoryLimit(
             self._app.settings.max_body_bytes,
             prompt_limit,
-            self._app.generations.engine.tokenizer.least_tokens,
+            self._app.submitter.engine.tokenizer.least_tokens,
             is_cut=body.truncation == "auto" and not whole,
         )
         return history(self._app.store, owner, body, limit)
@@ -200,26 +200,36 @@ class ResponseService:
                 self._elsewhere.cancel((owner, response_id), record)
 
     def _at_once(
-        self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
+        self,
+        owner: str,
+        record: Object,
+        run: ResponseRun,
+        prepared: PreparedPrompt,
+        params: SamplingParams,
     ) -> Response:
-        self._finish(run, turn, params)
+        self._finish(run, prepared, params)
         if run.response["store"]:
             self._store.create(owner, record)
         self._continue_conversation(owner, record)
         return jsonify(run.response)
 
-    def _finish(self, run: ResponseRun, turn: ChatTurn, params: SamplingParams) -> None:
+    def _finish(self, run: ResponseRun, prepared: PreparedPrompt, params: SamplingParams) -> None:
         """Generate until the end, or until the client disconnects."""
-        with self._app.generations.turn(turn, params) as generation:
+        with self._app.submitter.prompt(prepared, params) as generation:
             for _ in watched(run.events(generation, lambda: False), request.environ):
                 pass
         if run.error is not None:
             raise run.error
 
     def _as_stream(
-        self, owner: str, record: Object, run: ResponseRun, turn: ChatTurn, params: SamplingParams
+        self,
+        owner: str,
+        record: Object,
+        run: ResponseRun,
+        prepared: PreparedPrompt,
+        params: SamplingParams,
     ) -> Response:
-        generation = self._app.generations.turn(turn, params)
+        generation = self._app.submitter.prompt(prepared, params)
         stored = run.response["store"]
 
         def save() -> None:
@@ -257,7 +267,7 @@ class ResponseService:
         body: ResponseRequest,
         record: Object,
         run: ResponseRun,
-        turn: ChatTurn,
+        prepared: PreparedPrompt,
         params: SamplingParams,
     ) -> Response:
         key: Key = (owner, record["id"])
@@ -270,11 +280,11 @@ class ResponseService:
         task.publish(run.created())
         task.publish(run.queued())
         answer = None if body.stream else jsonify(run.response)
-        lease, generations = self._app.keep_model(), self._app.generations
+        lease, submitter = self._app.keep_model(), self._app.submitter
 
         def work(task: BackgroundTask) -> None:
             with lease:
-                self._work(owner, record, run, turn, params, task, generations)
+                self._work(owner, record, run, prepared, params, task, submitter)
 
         self._tasks.start(key, task, work)
         return answer or self._follow(task, 0)
@@ -284,10 +294,10 @@ class ResponseService:
         owner: str,
         record: Object,
         run: ResponseRun,
-        turn: ChatTurn,
+        prepared: PreparedPrompt,
         params: SamplingParams,
         task: BackgroundTask,
-        generations: Generations,
+        submitter: Submitter,
     ) -> None:
         def publish(event: Event) -> None:
             if run.ended:
@@ -299,7 +309,7 @@ class ResponseService:
             publish(run.withdrawn())
             return
         try:
-            with generations.turn(turn, params) as generation:
+            with submitter.prompt(prepared, params) as generation:
                 for event in run.events(generation, lambda: task.cancelled):
                     if event is not None:
                         publish(event)
