@@ -107,7 +107,7 @@ def test_a_model_of_the_hub_is_pulled(hub: hub_server.Hub, tmp_path: Path) -> No
         (["URL", "--sha256", "0" * 64], 3, "has the sha256"),
         (["URL", "--sha256", "abc"], 2, "is no sha256"),
         (["URL/"], 2, "names no file"),
-        (["URL", "-o", "absent/file"], 3, "cannot write"),
+        (["URL", "-o", "absent/file"], 2, "cannot write"),
         (["hf:x"], 3, "no repository"),
         (["pip:x", "-o", "file"], 2, "--output goes with"),
         (["file.gguf"], 2, "can't be fetched"),

@@ -151,7 +151,7 @@ NAN_SCALE = b"\x00\x7e" + bytes(16)
         ({"qwen3.new_trick": (1, "u32")}, {}, UnsupportedError, "the key qwen3.new_trick"),
         ({"qwen3.expert_count": (8, "u32")}, {}, UnsupportedError, "qwen3.expert_count"),
         ({"qwen3.rope.scaling.type": ("longrope", "str")}, {}, FormatError, "rope_factors_long.weight"),
-        ({"qwen3.rope.scaling.type": ("su", "str")}, {}, UnsupportedError, "scaling of type su"),
+        ({"qwen3.rope.scaling.type": ("su", "str")}, {}, UnsupportedError, "rope.scaling.type is 'su'"),
         ({"prism.hadamard.version": (3, "u32")}, {}, UnsupportedError, "hadamard.version is 3"),
         ({"qwen3.rope.freq_base": (float("nan"), "f32")}, {}, FormatError, "freq_base is nan"),
         ({}, {"blk.1.ffn_up.weight": None}, FormatError, "lacks the tensor blk.1.ffn_up.weight"),

@@ -88,17 +88,18 @@ def write(base: Path, path: Path, key: str, kind: int, value: bytes) -> None:
     donor = path.with_suffix(".donor")
     donor.write_bytes(gguf_files.gguf((entry(key, kind, value),)))
     odd, file = _core.GgufFile(str(donor)), _core.GgufFile(str(base))
-    writer = _core.GgufWriter(str(path))
-    for own in file.keys():  # noqa: SIM118 - not a dict
-        if own != key:
-            writer.copy_metadata(file, own)
-    writer.copy_metadata(odd, key)
-    for tensor in file.tensors:
-        writer.add_tensor(tensor.name, tensor.shape, tensor.gguf_id, tensor.nbytes)
-    writer.write_header()
-    for tensor in file.tensors:
-        writer.write_tensor(file.tensor_bytes(tensor.name))
-    writer.close()
+    with path.open("wb") as out:
+        writer = _core.GgufWriter(out)
+        for own in file.keys():  # noqa: SIM118 - not a dict
+            if own != key:
+                writer.copy_metadata(file, own)
+        writer.copy_metadata(odd, key)
+        for tensor in file.tensors:
+            writer.add_tensor(tensor.name, tensor.shape, tensor.gguf_id, tensor.nbytes)
+        writer.write_header()
+        for tensor in file.tensors:
+            writer.write_tensor(file.tensor_bytes(tensor.name))
+        writer.close()
     donor.unlink()
 
 

@@ -194,11 +194,6 @@ OTHERS: dict[str, tuple[str, dict[str, tuple[Any, str]], str]] = {
         {"gemma4.rope.dimension_count_swa": (4, "u32")},
         "rope_local",
     ),
-    "another width of experts": (
-        "hunyuan-moe",
-        {"hunyuan-moe.feed_forward_length": (64, "u32")},
-        "experts",
-    ),
     "a scale of the experts' weights": (
         "llama4",
         {"llama4.expert_weights_scale": (2.0, "f32")},

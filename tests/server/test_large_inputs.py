@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flask import g
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 from real_server import real_server
@@ -20,6 +21,7 @@ from oxibonsai.errors import CapacityError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server import inputs
+from oxibonsai.server.access import ANONYMOUS
 from oxibonsai.server.http.disconnect import ClientGoneError
 from oxibonsai.server.server import Server
 from oxibonsai.structured import Structure
@@ -212,7 +214,7 @@ def test_too_many_that_wait_are_refused() -> None:
     leave()
     leave()
     waiting.join()
-    with queue.prepared():
+    with queue.turn():
         assert queue.waiting == 0
 
 
@@ -222,11 +224,11 @@ def test_who_waits_can_give_up() -> None:
     def look() -> None:
         raise ClientGoneError
 
-    with queue.prepared():
+    with queue.turn():
         with pytest.raises(ClientGoneError):
             queue.enter(look)
         assert queue.waiting == 0
-    with queue.prepared():
+    with queue.turn():
         pass
 
 
@@ -283,7 +285,7 @@ def test_six_posts_of_15_mb_take_less_than_600_mb(server: RunningServer) -> None
 def _waits(queue: SerialQueue, work: Callable[[], Any]) -> bool:
     """Whether work waits for a turn that is not free, and ends when it is."""
     thread = threading.Thread(target=work)
-    with queue.prepared():
+    with queue.turn():
         thread.start()
         wait_until(lambda: queue.waiting == 1 or not thread.is_alive())
         waited = thread.is_alive()
@@ -310,6 +312,7 @@ def test_long_texts_are_tokenized_one_at_a_time(app: Server, size: int, waits: b
     def read(work: Callable[[], Any]) -> Callable[[], None]:
         def in_request() -> None:
             with app.test_request_context():
+                g.owner = ANONYMOUS
                 work()
 
         return in_request

@@ -153,15 +153,15 @@ def test_only_what_was_pulled_is_removed(make_app: MakeApp, tiny_path: Path) -> 
 
 def test_watchers_are_limited_and_slow_ones_miss_events() -> None:
     events = ModelEvents(most_watchers=1)
-    watcher = events.join()
+    watcher = events.join("")
     with pytest.raises(CapacityError):
-        events.join()
+        events.join("")
     for n in range(1005):
         events.tell("m", "model_status", {"n": n})
     assert watcher.qsize() == 1000
     events.leave(watcher)
     events.leave(watcher)
-    assert isinstance(events.join(), queue.Queue)
+    assert isinstance(events.join(""), queue.Queue)
 
 
 ADMIN_CALLS = (

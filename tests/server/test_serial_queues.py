@@ -206,6 +206,7 @@ def new_schema() -> dict[str, Any]:
 
 # For each queue, requests that go through it, as the test client's arguments. A new queue needs one here.
 REQUESTS: dict[str, list[tuple[str, Callable[[], dict[str, Any]]]]] = {
+    "long texts": [("/detokenize", lambda: {"json": {"tokens": [1] * 10_000}})],
     "large requests": [("/tokenize", lambda: {"json": {"content": "hello, world " * 100_000}})],
     "new structures": [("/v1/chat/completions", new_schema)],
     "pictures to draw": [

@@ -138,7 +138,7 @@ def _perplexity(
 
 
 def _check_room(place: Path, size: int) -> None:
-    at = make_room(place)
+    at = make_room(place, in_new_folder=False)
     free = shutil.disk_usage(at.parent).free
     if is_replaced(at) and free < size:
         raise CapacityError(

@@ -107,7 +107,7 @@ def _downloaded_to(path: Path) -> Iterator[Path]:
     It lies beside a regular file, whose name the download gets when it is complete; else in a scratch
     folder, from which the verified file is then copied.
     """
-    at = make_room(path)
+    at = make_room(path, in_new_folder=False)
     if is_replaced(at):
         yield at
         return

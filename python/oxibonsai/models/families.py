@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from oxibonsai.architectures.schema.family import Family
+from oxibonsai.architectures.schema.tensors import Tensor
 from oxibonsai.graph import Builder, Value
 from oxibonsai.models.architecture import Architecture
 from oxibonsai.models.config import ModelConfig
@@ -51,4 +52,6 @@ def read_config(family: Family[Any], keys: Keys) -> ModelConfig:
 
 def hidden_states(family: Family[Any], g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Return the hidden states of a family's pass, which reads the config that all models share."""
+    listed = family.tensors(c.of_family)
+    w.know_biases(name for entry in listed if isinstance(entry, Tensor) for name in entry.tensors)
     return family.hidden_states(g, c, w)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -31,10 +31,18 @@ class Weights:
         self._made: dict[str, tuple[_core.Weight, _core.Weight]] = {}
         self._sums: dict[str, _core.Weight] = {}
         self._used = set(_ROPE_FACTORS)
+        self._biases: frozenset[str] | None = None
 
     def has(self, name: str) -> bool:
-        """Whether the file has a tensor."""
+        """Return whether the file has a tensor, and the family of its model knows it."""
+        bias_of_layer = name.startswith("blk.") and name.endswith(".bias")
+        if bias_of_layer and self._biases is not None and name not in self._biases:
+            return False
         return self.checkpoint.has(name)
+
+    def know_biases(self, names: Iterable[str]) -> None:
+        """Leave other biases of layers unused, so that :meth:`refuse_unused` names them."""
+        self._biases = frozenset(names)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor that the file has."""
@@ -147,7 +155,7 @@ class Weights:
     def bias(self, name: str, size: int) -> Vector | None:
         """``name.bias`` where the file has it."""
         full = f"{name}.bias"
-        return self.vector(full, size) if self.checkpoint.has(full) else None
+        return self.vector(full, size) if self.has(full) else None
 
     def embedding(self, config: Layered) -> _core.Weight:
         """Return the token embedding, [vocabulary, hidden]."""
