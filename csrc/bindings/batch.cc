@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "bindings/register.h"
-#include "graph/serialized_batch.h"
 #include "graph/graph.h"
+#include "graph/serialized_batch.h"
 
 namespace py = pybind11;
 

@@ -267,7 +267,8 @@ void Executable::run(const Batch& batch, const State& state, const std::vector<f
       ends.push_back(items.back() += part.runner->items(step, part.phase));
   }
   std::unique_ptr<OpClocks> clocks;
-  if (profiler_->is_on()) clocks = std::make_unique<OpClocks>(lowered_.ops.size(), active_threads_.threads());
+  if (profiler_->is_on())
+    clocks = std::make_unique<OpClocks>(lowered_.ops.size(), active_threads_.threads());
   const auto work = [&](uint32_t stage, int64_t item) {
     const int64_t* end = ends.data() + first_part[stage];
     size_t part = 0;

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/aligned.h"
 #include "base/active_threads.h"
+#include "base/aligned.h"
 #include "base/file_set.h"
 #include "base/huge_buffer.h"
 #include "cpu/device.h"

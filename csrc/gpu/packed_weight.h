@@ -12,8 +12,8 @@
 
 namespace oxibonsai::gpu {
 
-// A weight in a device's memory: planes (gpu/unpack_weight.h) of an integer type, the stored rows of
-// a float one.
+// A weight in a device's memory: planes (gpu/unpack_weight.h) of an integer type, the stored rows
+// of a float one.
 class PackedWeight {
  public:
   PackedWeight(graph::WeightPtr weight, Address data, std::shared_ptr<const void> keeper);

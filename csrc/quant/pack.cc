@@ -182,8 +182,8 @@ void pack_nvfp4(const BlockParts& p, uint8_t* bytes) {
   write_block(b, bytes);
 }
 
-// The inverse of unpack_trits() (unpack.cc): a number of five digits is rounded up in units of 1/256,
-// one of four has a fifth digit 0.
+// The inverse of unpack_trits() (unpack.cc): a number of five digits is rounded up in units of
+// 1/256, one of four has a fifth digit 0.
 void pack_trits(const uint8_t* code, int bytes, int digits, uint8_t* to) {
   for (int m = 0; m < bytes; ++m) {
     int number = 0;

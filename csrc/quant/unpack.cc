@@ -219,9 +219,9 @@ constexpr CodeForm with_codebook(const int8_t* codebook, int scale_group, int wi
 
 // In the order of QuantType.
 constexpr IntegerForm kForms[] = {
-    kFloats,                                                   // F32
-    kFloats,                                                   // F16
-    kFloats,                                                   // BF16
+    kFloats,                                                    // F32
+    kFloats,                                                    // F16
+    kFloats,                                                    // BF16
     {{1, 128, false, 0}, unpack_q8<BlockQ8_0>},                 // Q8_0
     {{1, 8, false, 0}, unpack_q4<BlockQ4_0>},                   // Q4_0
     {{1, 0, true, 0}, unpack_q4<BlockQ4_1>},                    // Q4_1
@@ -252,8 +252,8 @@ constexpr IntegerForm kForms[] = {
     {with_codebook(kIq3SValues, 32, 256), unpack_iq3_s},        // IQ3_S
     {with_codebook(kIq1Values, 32, 256), unpack_iq1_s},         // IQ1_S
     {with_codebook(kIq1Values, 16, 256), unpack_iq1_m},         // IQ1_M
-    kFloats,                                                   // F8_E4M3
-    kFloats,                                                   // F8_E5M2
+    kFloats,                                                    // F8_E4M3
+    kFloats,                                                    // F8_E5M2
 };
 static_assert(sizeof kForms / sizeof kForms[0] == static_cast<int>(QuantType::kCount));
 

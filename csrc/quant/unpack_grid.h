@@ -1,7 +1,7 @@
 #pragma once
 
-// unpack_block() for the types whose codes come from a codebook. Their scales are d / 8, d / 4 or d,
-// so that group scales are odd integers.
+// unpack_block() for the types whose codes come from a codebook. Their scales are d / 8, d / 4 or
+// d, so that group scales are odd integers.
 
 #include <cstdint>
 
