@@ -153,3 +153,12 @@ def test_a_test_that_takes_long_says_why(project: Project) -> None:
     _, _, listed = project.run().stdout.partition("long, and no marker says why")
     assert "test_sound" in listed
     assert "test_explained" not in listed
+
+
+def test_a_test_that_fails_and_is_then_skipped_has_not_passed(project: Project) -> None:
+    condition = "assert 'PYTEST_XDIST_WORKER' not in os.environ"
+    project.add(
+        "test_one.py", f"import os, pytest\ndef test_one():\n    {condition}\n    pytest.skip()\n"
+    )
+    assert project.run().returncode == 1
+    assert project.report() == ""

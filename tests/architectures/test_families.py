@@ -142,3 +142,10 @@ def test_a_weight_of_a_shape_takes_no_memory() -> None:
     for shape in ((0, 4), (4, 0), (1 << 40, 1 << 40)):
         with pytest.raises(RequestError, match="matrix w has no shape"):
             _core.Weight.of_shape("w", *shape)
+
+
+def test_a_part_of_a_head_is_refused_where_files_cannot_say_it(folders: dict[str, Path]) -> None:
+    family, _, source = read(folders["qwen3"])
+    rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}
+    with pytest.raises(UnsupportedError, match="partial_rotary_factor is not 1"):
+        family.read_config_json(config_json(**{**source.config, "rope_parameters": rope}))

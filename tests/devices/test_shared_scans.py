@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 import pytest
-from test_shards import Meeting
+from test_tensor_parallel import Meeting
 
 from oxibonsai import _core
 from oxibonsai.devices import open_device

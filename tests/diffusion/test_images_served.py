@@ -255,7 +255,7 @@ def test_pictures_wait_for_each_other_and_too_many_are_refused(make_app: MakeApp
     threads[0].start()
     assert entered.wait(60)
     threads[1].start()
-    wait_until(lambda: app.image_worker._lane.waiting == 1)
+    wait_until(lambda: app.image_worker._queue.waiting == 1)
     assert "wait: try again later" in refused(app.test_client().post(GENERATIONS, json=ASKED), 503)
     leave.set()
     for thread in threads:
@@ -288,7 +288,7 @@ def test_a_key_waits_for_one_step_of_anothers_picture(make_app: MakeApp) -> None
     threads[0].start()
     assert began.wait(60)
     threads[1].start()
-    wait_until(lambda: app.image_worker._lane.waiting == 1)
+    wait_until(lambda: app.image_worker._queue.waiting == 1)
     go_on.set()
     for thread in threads:
         thread.join(60)

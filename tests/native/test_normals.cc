@@ -1,5 +1,5 @@
 // The noise that pictures start from: hashes of float32 bytes that MLX gave on x86-64, so that
-// every machine that runs this draws the same. tests/images/test_noise.py compares many more.
+// every machine that runs this draws the same. tests/diffusion/test_noise.py compares many more.
 
 #include "base/check.h"
 #include "check.h"

@@ -483,6 +483,31 @@ def test_models_are_loaded_for_keys_in_turn(serve: Apps, folder: Path) -> None:
     assert order == ["one", "three", "two"]
 
 
+def test_a_large_request_gives_its_turn_back_while_its_model_loads(
+    serve: Apps, folder: Path
+) -> None:
+    """Whoever uses the model in the way may wait for that turn."""
+
+    class Mine(Slow):
+        go = threading.Event()
+
+    app = serve(Mine, models_dir=folder)
+    body = {**ASK, "model": "one", "prompt": "a " * (1 << 20)}
+    found: list[int] = []
+    large = threading.Thread(
+        target=lambda: found.append(
+            app.test_client().post("/v1/completions", json=body).status_code
+        )
+    )
+    large.start()
+    wait_until(lambda: Mine.loads == 1)
+    with app.large_requests.turn():
+        pass
+    Mine.go.set()
+    large.join(60)
+    assert found == [400]  # too long for the context
+
+
 def test_a_model_that_was_given_up_may_be_asked_for_again(serve: Apps, folder: Path) -> None:
     class Mine(Slow):
         go = threading.Event()

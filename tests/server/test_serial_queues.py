@@ -96,7 +96,7 @@ def test_owners_take_turns_each_in_the_order_of_arrival() -> None:
     assert order == ["b", "c", "a", "b", "a", "a"]
 
 
-def test_an_owner_has_its_share_of_a_lane_that_others_have_filled() -> None:
+def test_an_owner_has_its_share_of_a_queue_that_others_have_filled() -> None:
     queue = queue_of(2)
     for waiting, refused in (("aaa", "a"), ("aaab", "b")):
         with (
@@ -132,7 +132,7 @@ def test_long_work_gives_way_to_others_and_goes_on_before_its_owners_next() -> N
     assert order == ["b", "a, on", "a"]
 
 
-def test_work_that_is_given_up_while_others_go_first_leaves_the_lane() -> None:
+def test_work_that_is_given_up_while_others_go_first_leaves_the_queue() -> None:
     queue, order = queue_of(8), list[str]()
 
     def give_up() -> None:
@@ -250,7 +250,7 @@ def client_of(app: Server, key: str) -> FlaskClient:
     return client
 
 
-def test_every_lane_of_the_code_is_one_of_the_server(
+def test_every_queue_of_the_code_is_one_of_the_server(
     served: tuple[Server, dict[str, SerialQueue]],
 ) -> None:
     assert sorted(served[1]) == queues_in_code()

@@ -62,6 +62,8 @@ class Rope:
         plain = ConfigJson({**config.fields, "rope_theta": base}, config.path)
         kind, numbers = read_rope(plain, self.kinds, rope, also=(*self.also, PARTIAL))
         dims = rotary_dims(config, known["head_dim"], *self.share_names, share=self.share)
+        if dims != known["head_dim"] and self.share == 1.0 and not self.share_names:
+            raise config.unsupported(f"{PARTIAL} is not 1, which this family's files cannot say")
         scaled = kind in ("linear", "yarn")
         factors = llama3_factors(config, numbers, dims) if kind == "llama3" else ()
         return RopeConfig(

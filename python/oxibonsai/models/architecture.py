@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ class Architecture:
             its input: [tokens, hidden]; None: the architecture has no such layers.
         encode: The pass of a prompt through an encoder, which stores what the decoder's layers attend
             to; ``hidden_states`` is then that of the decoder. None: there is no encoder.
+        biases: The names of the biases that layers may have; None: any that the pass asks for.
     """
 
     read_config: Callable[[Keys], ModelConfig]
@@ -37,6 +38,7 @@ class Architecture:
     logits: Callable[[Builder, ModelConfig, Weights, Value], Value] = logits
     drafting_layer: Callable[[Builder, ModelConfig, Weights, int, Value], Value] | None = None
     encode: Callable[[Builder, ModelConfig, Weights], Value] | None = None
+    biases: Callable[[ModelConfig], Iterable[str]] | None = None
 
 
 def attention_heads(

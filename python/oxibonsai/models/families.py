@@ -28,7 +28,9 @@ def architecture_of_family(family: Family[Any]) -> Architecture:
     def final_norm(g: Builder, c: ModelConfig, w: Weights, h: Value) -> Value:
         return family.final_norm(g, c, w, h)
 
-    return Architecture(read, partial(hidden_states, family), final_norm)
+    return Architecture(
+        read, partial(hidden_states, family), final_norm, biases=partial(biases, family)
+    )
 
 
 def read_config(family: Family[Any], keys: Keys) -> ModelConfig:
@@ -52,6 +54,13 @@ def read_config(family: Family[Any], keys: Keys) -> ModelConfig:
 
 def hidden_states(family: Family[Any], g: Builder, c: ModelConfig, w: Weights) -> Value:
     """Return the hidden states of a family's pass, which reads the config that all models share."""
-    listed = family.tensors(c.of_family)
-    w.know_biases(name for entry in listed if isinstance(entry, Tensor) for name in entry.tensors)
     return family.hidden_states(g, c, w)
+
+
+def biases(family: Family[Any], c: ModelConfig) -> set[str]:
+    """Return the names of the biases that a family's file may have."""
+    listed = family.tensors(c.of_family)
+    names = {name for entry in listed if isinstance(entry, Tensor) for name in entry.tensors}
+    # Files may have q, k and v as one tensor where a folder has three.
+    names |= {name.replace(".attn_q.", ".attn_qkv.") for name in names}
+    return {name for name in names if name.endswith(".bias")}

@@ -78,6 +78,8 @@ class Model:
         self.weights = weights
         self.adapters = tuple(adapters)
         self.architecture = architecture
+        if architecture.biases is not None:
+            weights.know_biases(architecture.biases(config))
         self.graph = self._described()
         if isinstance(device, DevicePlan):
             device = device.place(self.graph, config.num_hidden_layers)

@@ -140,7 +140,9 @@ def read_chat(
     tokenizer = engine.tokenizer
     watch = InputWatch(prompt_limit)
     # Pictures have turns of their own, which take longer.
-    length = _text_length(asked.messages) if engine.pictures is None else 0
+    length = 0
+    if engine.pictures is None or not _has_other_parts(asked.messages):
+        length = _text_length([*asked.messages, *asked.tools])
 
     def check(prompt: str) -> None:
         if prompt_limit is not None:
@@ -154,6 +156,13 @@ def read_chat(
         if prompt_limit is not None:
             prompt_limit.check_text("".join(_texts(asked.messages)), tokenizer, "the conversation")
         raise
+
+
+def _has_other_parts(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a message has parts that are no texts, such as pictures."""
+    contents = [message.get("content") for message in messages]
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    return any(not isinstance(part, dict) or part.get("type") != "text" for part in parts)
 
 
 def _text_length(value: Any) -> int:

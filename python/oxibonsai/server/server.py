@@ -94,10 +94,17 @@ class Server(Flask):
         Raises:
             ApiError, OxiBonsaiError: See :meth:`ModelRegistry.lease`.
         """
-        from oxibonsai.server.inputs import InputWatch
+        from oxibonsai.server.inputs import InputWatch, input_is_read, take_turn
 
+        had_turn = "leave_queue" in g
+        # A request that uses a model may wait for the turn of large ones, so none that has the turn
+        # waits for a model.
         lease = self.models.lease(
-            name, owner=owner(), watch=InputWatch().look, autoload=_autoload()
+            name,
+            owner=owner(),
+            watch=InputWatch().look,
+            autoload=_autoload(),
+            before_waiting=input_is_read,
         )
         g.model_lease = lease
         g.pop("submitter", None)
@@ -110,6 +117,8 @@ class Server(Flask):
                 lease.release()
             return response
 
+        if had_turn:
+            take_turn(self.large_requests)
         return lease.instance
 
     def keep_model(self) -> Lease:

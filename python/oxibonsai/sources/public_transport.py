@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import httpx2
 
 from oxibonsai.sources.http import Refused
@@ -30,6 +32,8 @@ class PublicTransport(httpx2.HTTPTransport):
         try:
             address = public_address(url.host, url.port or _PORTS.get(url.scheme, 0), resolve)
         except (OSError, UnicodeError) as e:
+            if isinstance(e, socket.gaierror) and e.errno == socket.EAI_AGAIN:
+                raise httpx2.ConnectError(f"the name of {url.host} can't be looked up now") from e
             raise Refused(f"the name of {url.host} is unknown") from e
         if address is None:
             raise Refused(f"{url.host} is no public host")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ _BYTES_PER_BYTE, _BYTES_TO_BEGIN = 128, 1 << 16
 
 # One terminal each: their cost is in proportion to their text, which has a limit.
 _NEED_NO_TRIAL = ("regex", "choice")
+# For how long a structure is refused that a text could not follow to its end.
+_GIVEN_UP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +87,7 @@ class StructureCompiler:
         self._max_kept_bytes = max_kept_bytes
         self._kept: OrderedDict[Structure, Compiled | _Refused] = OrderedDict()
         # What a text of a tenant could not follow: nobody else's are refused for it.
-        self._given_up: OrderedDict[tuple[str, Structure], str] = OrderedDict()
+        self._given_up: OrderedDict[tuple[str, Structure], tuple[float, str]] = OrderedDict()
         self._held: WeakValueDictionary[Structure, Compiled] = WeakValueDictionary()
         self.queue = SerialQueue("new structures", max_waiting)
         self._lock = threading.Lock()
@@ -118,8 +121,8 @@ class StructureCompiler:
         """
         with self._lock:
             given_up = self._given_up.get((tenant, structure))
-        if given_up is not None:
-            raise RequestError(given_up)
+        if given_up is not None and time.monotonic() < given_up[0]:
+            raise RequestError(given_up[1])
         found = self._find(structure)
         if found is None and not _needs_trial(structure):
             found = self._try(structure, look)
@@ -190,9 +193,12 @@ class StructureCompiler:
         return Constraint(matcher, self._vocab_size, self._tokenizer.eos_ids, give_up)
 
     def _give_up(self, structure: Structure, tenant: str, reason: str) -> None:
-        """Refuses a structure from now on, so that asking again costs nothing."""
+        """Refuse a structure for a minute, so that asking again costs nothing.
+
+        Another text may be able to follow it, so it is not refused for ever.
+        """
         with self._lock:
-            self._given_up[tenant, structure] = reason
+            self._given_up[tenant, structure] = time.monotonic() + _GIVEN_UP_SECONDS, reason
             while len(self._given_up) > self._max_kept:
                 self._given_up.popitem(last=False)
 

@@ -34,7 +34,7 @@ def _end_of_cluster(text: str, start: int) -> int:
     """Return where what composes with the character at ``start`` ends."""
     end = start + 1
     while end < len(text) and text[end] >= _FIRST_CHANGED:
-        if unicodedata.combining(text[end]) == 0:
+        if unicodedata.combining(unicodedata.normalize("NFD", text[end])[0]) == 0:
             apart = unicodedata.normalize("NFC", text[start:end]), text[end]
             together = unicodedata.normalize("NFC", "".join(apart))
             if together == apart[0] + unicodedata.normalize("NFC", apart[1]):

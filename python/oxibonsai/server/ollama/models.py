@@ -19,6 +19,7 @@ from oxibonsai.output import find_reasoning_tags
 from oxibonsai.server.access import for_admins
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.http.disconnect import watched
+from oxibonsai.server.inputs import input_is_read
 from oxibonsai.server.ollama.answer import timestamp
 from oxibonsai.server.ollama.errors import error_line
 from oxibonsai.server.ollama.generate import NDJSON
@@ -64,6 +65,7 @@ def ollama_models_blueprint(app: Server) -> Blueprint:
         body = read_body(OllamaPull, request, untyped=True)
         name = _name(body.model or body.name)
         name = model_name(name)
+        input_is_read()
         events = _pull(app, name, source_to_pull(app.settings, name))
         if body.stream is False:
             told = watched(events, request.environ)

@@ -15,6 +15,7 @@ from flask import Response, jsonify, request
 from oxibonsai.server.access import acting_for, owner
 from oxibonsai.server.errors import ApiError, as_api_error
 from oxibonsai.server.http.disconnect import POLL_SECONDS, ClientGoneError, client_is_gone
+from oxibonsai.server.inputs import input_is_read
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
 
@@ -29,6 +30,7 @@ _STORED_SECONDS = 3600
 def answer(app: Server, wanted: list[ImageRequest], response_format: str) -> Response:
     """All pictures, once they are drawn; the client's leaving ends the work between two steps."""
     environ = request.environ
+    input_is_read()
 
     def look() -> None:
         if client_is_gone(environ):

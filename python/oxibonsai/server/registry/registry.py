@@ -138,14 +138,17 @@ class ModelRegistry:
         owner: str = "",
         watch: Callable[[], None] = lambda: None,
         autoload: bool | None = None,
+        before_waiting: Callable[[], None] = lambda: None,
     ) -> Lease:
-        """Return the model of a request, loaded; waits for that if necessary.
+        """Return the model of a request, loaded; wait for that if necessary.
 
         Args:
             name: Any of its names; None: the first model that is loaded at the start.
             owner: Whose request it is.
             watch: Called while it waits; raises if the client is gone.
             autoload: Load it if it is not loaded. None: as ``--models-autoload`` says.
+            before_waiting: Called once before it waits, so that the request gives back what those
+                that use other models may wait for.
 
         Raises:
             ApiError: 400 if there is no name, 404 if there is no such model, 503 if it is not loaded
@@ -172,6 +175,7 @@ class ModelRegistry:
                 )
             entry.waiting[owner] += 1
             try:
+                before_waiting()
                 self._enqueue(entry)
                 while entry.instance is None:
                     self._check_waiting(entry)

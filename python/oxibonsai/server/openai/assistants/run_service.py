@@ -9,7 +9,7 @@ from oxibonsai.chat import PreparedPrompt
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.elsewhere import Elsewhere, wait_until_ended
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.inputs import PromptLimit
+from oxibonsai.server.inputs import PromptLimit, input_is_read
 from oxibonsai.server.openai.assistants.conversation import Conversation
 from oxibonsai.server.openai.assistants.objects import (
     ENDED,
@@ -201,6 +201,7 @@ class RunService:
             return {**run, **fields, "required_action": None}
 
         run = self._store.runs.change(owner, run_id, edit, parent=thread_id)
+        input_is_read()
         if run["status"] == "cancelled":
             self.end_steps(owner, run_id, "cancelled")
             return run

@@ -12,7 +12,7 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.elsewhere import Elsewhere, looks, wait_until_ended
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.http.disconnect import watched
-from oxibonsai.server.inputs import PromptLimit
+from oxibonsai.server.inputs import PromptLimit, input_is_read
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
 from oxibonsai.server.openai.responses.compaction import compacted, summary_request, summary_tokens
 from oxibonsai.server.openai.responses.history import HistoryLimit, history
@@ -181,6 +181,7 @@ class ResponseService:
             raise ApiError(400, "Only a response created with background=true can be cancelled.")
         if response["status"] in ENDED:
             return response
+        input_is_read()
         key = owner, response_id
         if not self._tasks.cancel(key, seconds=_CANCEL_SECONDS):
             if self._elsewhere.cancel(key, record):
