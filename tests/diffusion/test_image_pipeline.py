@@ -326,9 +326,9 @@ def test_networks_that_do_not_fit_are_refused(pipeline: ImagePipeline, image_fol
 def test_the_gate_sees_other_positions(pipeline: ImagePipeline, monkeypatch: Any) -> None:
     """Rows and columns exchanged is a mistake that a picture can hide; the comparison must not."""
     right = pipeline(PROMPT, **SIZE, seed=1, num_inference_steps=1, output_type="latent").images
-    from oxibonsai.diffusion import diffusion
+    from oxibonsai.diffusion import diffusion_pipeline
 
-    original = diffusion.joint_positions
-    monkeypatch.setattr(diffusion, "joint_positions", lambda g, r: original(g, r)[:, [0, 2, 1, 3]])
+    original = diffusion_pipeline.joint_positions
+    monkeypatch.setattr(diffusion_pipeline, "joint_positions", lambda g, r: original(g, r)[:, [0, 2, 1, 3]])
     wrong = pipeline(PROMPT, **SIZE, seed=1, num_inference_steps=1, output_type="latent").images
     assert relative_error(wrong, right) > 1e-3
