@@ -11,7 +11,7 @@ namespace oxibonsai {
 
 // Never freed, so that the handler may walk the list while others change it; used again instead.
 struct BusGuard::Range {
-  std::atomic<uintptr_t> first{0}, last{0};  // both 0: free
+  std::atomic<uintptr_t> first{0}, last{0};  // last is 0: free
   std::atomic<bool> lost{false};
   std::atomic<const void*> owner{nullptr};
   Range* next = nullptr;
@@ -21,12 +21,17 @@ namespace {
 
 std::mutex mutex;  // of the list and of the handler's installation
 std::atomic<BusGuard::Range*> ranges{nullptr};
+// The handler that was there first: one that came later may itself hand back to ours.
 struct sigaction previous;
+bool installed = false;
 uintptr_t page_bytes;
 
 BusGuard::Range* range_of(uintptr_t address) {
-  for (BusGuard::Range* r = ranges.load(); r != nullptr; r = r->next)
-    if (address >= r->first.load() && address < r->last.load()) return r;
+  for (BusGuard::Range* r = ranges.load(); r != nullptr; r = r->next) {
+    // `first` belongs to `last` only where that is the same before and afterwards.
+    const uintptr_t last = r->last.load();
+    if (address < last && address >= r->first.load() && r->last.load() == last) return r;
+  }
   return nullptr;
 }
 
@@ -61,7 +66,8 @@ void install() {
   struct sigaction now;
   if (sigaction(SIGBUS, nullptr, &now) != 0) return;
   if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &on_bus_error) return;
-  previous = now;
+  if (!installed) previous = now;
+  installed = true;
   page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   struct sigaction own = {};
   own.sa_sigaction = &on_bus_error;
@@ -98,10 +104,7 @@ const void* BusGuard::find(const void* data) {
   return range == nullptr ? nullptr : range->owner.load();
 }
 
-BusGuard::~BusGuard() {
-  range_->first.store(0);
-  range_->last.store(0);
-}
+BusGuard::~BusGuard() { range_->last.store(0); }
 
 bool BusGuard::is_lost() const { return range_->lost.load(); }
 

@@ -11,7 +11,7 @@ namespace oxibonsai {
 // its models, in whichever thread and language the read was. For guarded memory a signal handler
 // puts zeros there instead, and is_lost() says so to whoever uses what was read.
 //
-// Other reasons for SIGBUS go to the handler that was there before.
+// Other reasons for SIGBUS go to the handler that was there before the first guard.
 class BusGuard {
  public:
   // `owner` is what find() gives for these bytes.

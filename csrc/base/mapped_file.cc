@@ -48,7 +48,13 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   file_ = fd;
   written_ = time_of_writing(info);
   data_ = static_cast<const uint8_t*>(mapped);
-  guard_.emplace(data_, size_, this);
+  try {
+    guard_.emplace(data_, size_, this);
+  } catch (...) {
+    munmap(mapped, size_);
+    close(fd);
+    throw;
+  }
 }
 
 const MappedFile* MappedFile::find(const void* data) {

@@ -1,9 +1,11 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <string>
 #include <string_view>
 
 #include "base/check.h"
+#include "base/mapped_file.h"
 #include "bindings/register.h"
 #include "format/gguf_writer.h"
 
@@ -20,7 +22,7 @@ using Bytes = py::array_t<uint8_t, py::array::c_style | py::array::forcecast>;
 class FileWriter : public GgufWriter {
  public:
   FileWriter(const py::object& file, uint64_t alignment)
-      : GgufWriter([write = file.attr("write")](std::string_view bytes) { write(view(bytes)); },
+      : GgufWriter([write = file.attr("write")](std::string_view bytes) { put(write, bytes); },
                    alignment),
         file_(file) {}
 
@@ -30,6 +32,21 @@ class FileWriter : public GgufWriter {
   }
 
  private:
+  // The kernel's own read of a mapped file that was cut fails with EFAULT; a read here finds zeros,
+  // and the check of the file says what happened.
+  static void put(const py::object& write, std::string_view bytes) {
+    if (MappedFile::find(reinterpret_cast<const uint8_t*>(bytes.data())) == nullptr) {
+      write(view(bytes));
+      return;
+    }
+    constexpr size_t kPiece = size_t{1} << 20;
+    while (!bytes.empty()) {
+      const std::string piece(bytes.substr(0, kPiece));
+      write(view(piece));
+      bytes.remove_prefix(piece.size());
+    }
+  }
+
   static py::memoryview view(std::string_view bytes) {
     return py::memoryview::from_memory(bytes.data(), static_cast<py::ssize_t>(bytes.size()));
   }

@@ -76,6 +76,7 @@ class GgufTensors:
         if not info.decodable:
             raise UnsupportedError(f"{self.path}: tensor {stored} has type {info.quant_type}")
         values = _core.decode(info.quant_type, self._checkpoint.file.tensor_bytes(stored))
+        self._checkpoint.file.check_unchanged()
         return values.reshape(info.shape)
 
 

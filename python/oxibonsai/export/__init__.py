@@ -75,6 +75,7 @@ def save_model(
             (part / name).write_text(text, "utf-8")
         for name, matrix in dense.items():
             write_safetensors(part / name / "model.safetensors", [matrix], dtype)
+        checkpoint.file.check_unchanged()
 
 
 @contextmanager
