@@ -137,7 +137,11 @@ class Loop:
         try:
             result = OPERATIONS[self.name](self.places)
         except Exception as e:
-            error = e.with_traceback(None)
+            error = e
+            chained: BaseException | None = e
+            while chained is not None:  # their frames hold the files that the operation has open
+                chained.__traceback__ = None
+                chained = chained.__cause__ or chained.__context__
         finally:
             fired = self.shim.fail_nth_disarm() < 0
         gc.collect()

@@ -29,9 +29,9 @@ POINTS = {
     "convert-awq": 50,
     "quantize": 20,
     "imatrix": 6,
-    "split": 25,
-    "merge": 18,
-    "save-gguf": 18,
+    "split": 24,
+    "merge": 15,
+    "save-gguf": 15,
     "save": 50,
     "pull": 20,
 }

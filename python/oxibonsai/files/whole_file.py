@@ -184,9 +184,14 @@ def _opened(descriptor: int, place: Path) -> Iterator[IO[bytes]]:
         yield out
         out.close()
     except Exception as e:
-        if raw.error is None or raw.error is e:
-            raise
-        raise raw.error from None
+        # Neither the writer nor this frame keeps the error: it keeps their frames, and so what is open.
+        error, raw.error = raw.error, None
+        try:
+            if error is None or error is e:
+                raise
+            raise error from None
+        finally:
+            del error
     finally:
         raw.close()  # so that the buffer is not written once more where writing has failed
 
