@@ -64,6 +64,7 @@ SENSIBLE = {
     ("ssm.group_count", "0"),  # of PLaMo 2
     ("expert_count", str(HUGE)),  # of models without experts
     ("expert_count", "0"),
+    ("expert_feed_forward_length", str(HUGE)),  # of Hunyuan, whose experts have the other width
     *((key, "[-1 -1]") for key in ("alpha_n", "alpha_p", "beta", "eps")),  # of xIELU, in two layers
 }
 ANYTHING = {"vocab_size", "expert_used_count"}  # the latter of Jamba without experts

@@ -167,11 +167,12 @@ class HeldAnswers:
         self.held: set[Server] = set()
 
     def __call__(
-        self, app: Server, owner: str, path: str, body: Any, withdrawn: Callable[[], bool]
+        self, app: Server, owner: str, path: str, body: str, withdrawn: Callable[[], bool]
     ) -> tuple[Any, bool]:
-        if body["input"] == "hold":
+        asked = json.loads(body)
+        if asked["input"] == "hold":
             self.held.add(app)
-        while body["input"] == "hold" and not (self.let_go[app].is_set() or withdrawn()):
+        while asked["input"] == "hold" and not (self.let_go[app].is_set() or withdrawn()):
             time.sleep(0.005)
         return {"status": 200, "request_id": "req_1", "body": {}}, False
 
