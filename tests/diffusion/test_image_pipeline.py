@@ -329,6 +329,8 @@ def test_the_gate_sees_other_positions(pipeline: ImagePipeline, monkeypatch: Any
     from oxibonsai.diffusion import diffusion_pipeline
 
     original = diffusion_pipeline.joint_positions
-    monkeypatch.setattr(diffusion_pipeline, "joint_positions", lambda g, r: original(g, r)[:, [0, 2, 1, 3]])
+    monkeypatch.setattr(
+        diffusion_pipeline, "joint_positions", lambda g, r: original(g, r)[:, [0, 2, 1, 3]]
+    )
     wrong = pipeline(PROMPT, **SIZE, seed=1, num_inference_steps=1, output_type="latent").images
     assert relative_error(wrong, right) > 1e-3
