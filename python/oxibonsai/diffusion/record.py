@@ -17,7 +17,7 @@ from oxibonsai.lora import Adapter
 from oxibonsai.lora.adapter import in_use
 
 KEYWORD = "oxibonsai"
-"""Of the text in a PNG file that holds :func:`record_of` as JSON."""
+"""The keyword of the text in a PNG file that holds :func:`record_of` as JSON."""
 
 _MOST_FILE_BYTES = 1 << 28
 _MOST_TEXT_BYTES = 1 << 20
