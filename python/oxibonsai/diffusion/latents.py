@@ -12,7 +12,7 @@ from oxibonsai.errors import RequestError
 Positions = npt.NDArray[np.int32]
 
 MOST_PIXELS = 2048
-"""The fewest pixels of a side."""
+"""The most pixels of a side."""
 
 _REFERENCE_DISTANCE = 10  # on the time axis, from the picture to the first reference and on
 
