@@ -1,8 +1,6 @@
 #pragma once
 
-// The dot product of four bytes a lane without VNNI: vpmaddubsw sums two products in int16, as many
-// of which are added as can't overflow, then vpmaddwd by ones widens. Full bytes (Q8_0) are taken
-// as signed: their magnitude times the activation with their sign, 128 * 127 * 2 < 2^15.
+// vpmaddubsw for the dot product of four bytes a lane (cpu/body/dot_words.h).
 
 #include "cpu/avx512/lanes.h"
 
@@ -10,38 +8,30 @@ namespace {
 namespace dot {
 
 constexpr int kQuadsAtOnce = 8;  // that share a widening
-constexpr int kTilesAtOnce = 1, kTokensAtOnce = 1;
+// As with AVX2; the 16 unpacked quads stay in registers, too.
+constexpr int kTilesAtOnce = 2, kTokensAtOnce = 4;
+constexpr int kBitsOfTilesAtOnce = 4;
+// Fewer than kMaxTokens tokens meet several tiles, too, whose quads are unpacked where they are
+// used; one token this many of two bits.
+constexpr int kTilesOfOneToken = 4;
 constexpr bool kUnsignedBytes = false;
 
+inline Codes products(Codes code, Codes x) { return _mm512_maddubs_epi16(code, x); }
+inline Codes add_words(Codes a, Codes b) { return _mm512_add_epi16(a, b); }
+// The compiler may not sum in another order, which would need other registers.
+inline Codes keep_order(Codes words) {
+  __asm__("" : "+v"(words));
+  return words;
+}
 inline Sums widen(Codes words) { return _mm512_madd_epi16(words, _mm512_set1_epi16(1)); }
 
 inline Codes signed_products(Codes code, Codes x) {
   const Codes w = _mm512_xor_si512(code, byte_splat(128));
   const Codes turned = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
-  return _mm512_maddubs_epi16(_mm512_abs_epi8(w), turned);
-}
-
-template <int kMaxCode, int kQuads, bool kSplit>
-inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {
-  if constexpr (kMaxCode == 255) {
-#pragma GCC unroll 8
-    for (int q = 0; q < kQuads; ++q)
-      start = sum_add(start, widen(signed_products(w[q], quad_splat(x + 4 * q))));
-  } else {
-    constexpr int kFit = 32767 / (kMaxCode * 2 * 127);
-    constexpr int kRun = kFit < kQuads ? (kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1) : kQuads;
-#pragma GCC unroll 8
-    for (int q = 0; q < kQuads; q += kRun) {
-      Codes words = _mm512_maddubs_epi16(w[q], quad_splat(x + 4 * q));
-#pragma GCC unroll 8
-      for (int i = 1; i < kRun; ++i)
-        words =
-            _mm512_add_epi16(words, _mm512_maddubs_epi16(w[q + i], quad_splat(x + 4 * (q + i))));
-      start = sum_add(start, widen(words));
-    }
-  }
-  return start;
+  return products(_mm512_abs_epi8(w), turned);
 }
 
 }  // namespace dot
 }  // namespace
+
+#include "cpu/body/dot_words.h"

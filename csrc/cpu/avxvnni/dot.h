@@ -10,6 +10,8 @@ namespace dot {
 
 constexpr int kQuadsAtOnce = 1;  // that share an instruction that widens
 constexpr int kTilesAtOnce = 1, kTokensAtOnce = 1;
+constexpr int kBitsOfTilesAtOnce = 0;
+constexpr int kTilesOfOneToken = 1;
 constexpr bool kUnsignedBytes = true;
 
 // start + sum over kQuads quads of codes times activations. kSplit breaks the chain of dependent
@@ -34,3 +36,5 @@ inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {
 
 }  // namespace dot
 }  // namespace
+
+#include "cpu/body/dot_chains.h"

@@ -44,32 +44,23 @@ struct Block {
   static constexpr int kBytes = kMin + (f.group_minima ? f.group / f.scale_group * R : 0);
 };
 
-// The eight quads of 32 weights, as unsigned codes.
+// The low bits of quad q of 32 weights, as unsigned codes.
 template <int kLowBits>
-inline void unpack_low(const uint8_t* p, dot::Codes* w) {
+inline dot::Codes low_quad(const uint8_t* p, int q) {
   using namespace dot;
-  constexpr int kBytes = 4 * kRows;
-  if constexpr (kLowBits == 2) {
-    const Codes three = byte_splat(3);
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const Codes v = load(p + half * kBytes);
-      w[4 * half] = band(v, three);
-      w[4 * half + 1] = band(shift_right<2>(v), three);
-      w[4 * half + 2] = band(shift_right<4>(v), three);
-      w[4 * half + 3] = band(shift_right<6>(v), three);
-    }
-  } else if constexpr (kLowBits == 4) {
-    const Codes fifteen = byte_splat(15);
-#pragma GCC unroll 4
-    for (int pair = 0; pair < 4; ++pair) {
-      const Codes v = load(p + pair * kBytes);
-      w[2 * pair] = band(v, fifteen);
-      w[2 * pair + 1] = band(shift_right<4>(v), fifteen);
-    }
-  } else {
-#pragma GCC unroll 8
-    for (int q = 0; q < 8; ++q) w[q] = load(p + q * kBytes);
+  constexpr int kShared = 8 / kLowBits;  // quads of a vector
+  const Codes v = load(p + q / kShared * 4 * kRows);
+  if constexpr (kLowBits == 8) return v;
+  const Codes mask = byte_splat((1 << kLowBits) - 1);
+  switch (q % kShared * kLowBits) {
+    case 0:
+      return band(v, mask);
+    case 2:
+      return band(shift_right<2>(v), mask);
+    case 4:
+      return band(shift_right<4>(v), mask);
+    default:
+      return band(shift_right<6>(v), mask);
   }
 }
 
@@ -118,23 +109,38 @@ constexpr UnsignedValues unsigned_values(TileFormat f) {
   return table;
 }
 
-// Codes to what they stand for, made unsigned.
+// A code to what it stands for, made unsigned.
 template <QuantType kType>
-inline void look_up_values(dot::Codes* w) {
+inline dot::Codes value_of(dot::Codes code) {
   static constexpr UnsignedValues kTable = unsigned_values(format_of(kType));
-  const dot::Codes table = dot::load_table(kTable.at);
-#pragma GCC unroll 8
-  for (int q = 0; q < 8; ++q) w[q] = dot::lookup(table, w[q]);
+  return dot::lookup(dot::load_table(kTable.at), code);
 }
 
+// The eight quads of group g of a block, as unsigned codes or values.
 template <QuantType kType>
 inline void unpack(const uint8_t* block, int g, dot::Codes* w) {
   constexpr TileFormat f = format_of(kType);
   constexpr int kBytes = 4 * dot::kRows;
-  unpack_low<f.low_bits>(block + Block<kType>::kLow + g * f.low_bits * kBytes, w);
+  const uint8_t* low = block + Block<kType>::kLow + g * f.low_bits * kBytes;
+#pragma GCC unroll 8
+  for (int q = 0; q < 8; ++q) w[q] = low_quad<f.low_bits>(low, q);
   if constexpr (f.high_bits != 0)
     unpack_high<f.high_bits, f.low_bits>(block + Block<kType>::kHigh + g * f.high_bits * kBytes, w);
-  if constexpr (f.codebook != nullptr) look_up_values<kType>(w);
+  if constexpr (f.codebook != nullptr) {
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; ++q) w[q] = value_of<kType>(w[q]);
+  }
+}
+
+// Quad q of group g alone, of types without high bits.
+template <QuantType kType>
+inline dot::Codes unpack_quad(const uint8_t* block, int g, int q) {
+  constexpr TileFormat f = format_of(kType);
+  static_assert(f.high_bits == 0);
+  const uint8_t* low = block + Block<kType>::kLow + g * f.low_bits * 4 * dot::kRows;
+  const dot::Codes code = low_quad<f.low_bits>(low, q);
+  if constexpr (f.codebook != nullptr) return value_of<kType>(code);
+  return code;
 }
 
 constexpr int largest_code(TileFormat f) {
@@ -233,28 +239,19 @@ inline dot::Floats add_minimum(const uint8_t* block, int g, const QuantizedRows&
   }
 }
 
-// The same of N tiles for U tokens from j on, of types with no scales within a block. The chains of
-// dot products are interleaved, and a broadcast of activations serves all tiles.
-template <QuantType kType, int N, int U, int T>
-inline void add_groups(const dot::Codes (&w)[N][8], const QuantizedRows& x, int64_t group,
-                       int64_t stride, int j, dot::Floats (&inner)[N][T]) {
+// The same of N tiles, of which `codes` gives quad q of tile n, for U tokens from j on; of types
+// with no scales within a block. A broadcast of activations serves all tiles.
+template <QuantType kType, int N, int U, int T, class CodesOf>
+inline void add_groups(const CodesOf& codes, const QuantizedRows& x, int64_t group, int64_t stride,
+                       int j, dot::Floats (&inner)[N][T]) {
   using namespace dot;
   constexpr TileFormat f = format_of(kType);
   const int8_t* q = x.q + 32 * group;
+  const auto start = [&](int u) __attribute__((always_inline)) {
+    return start_sum<code_offset(f)>(x.minus_sum + group + u * stride);
+  };
   Sums isum[N][U];
-#pragma GCC unroll 8
-  for (int u = 0; u < U; ++u)
-#pragma GCC unroll 2
-    for (int n = 0; n < N; ++n)
-      isum[n][u] = start_sum<code_offset(f)>(x.minus_sum + group + u * stride);
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; i += kQuadsAtOnce)
-#pragma GCC unroll 8
-    for (int u = 0; u < U; ++u)
-#pragma GCC unroll 2
-      for (int n = 0; n < N; ++n)
-        isum[n][u] = dot_quads<largest_code(f), kQuadsAtOnce, false>(
-            w[n] + i, q + 32 * u * stride + 4 * i, isum[n][u]);
+  dot_tiles<largest_code(f)>(codes, start, q, 32 * stride, isum);
 #pragma GCC unroll 2
   for (int n = 0; n < N; ++n)
 #pragma GCC unroll 8
@@ -293,17 +290,26 @@ inline void add_block(const uint8_t* block, int64_t tile_bytes, const QuantizedR
     for (int n = 0; n < N; ++n) inner[n][j] = splat(0.0f);
   }
   for (int g = 0; g < kGroups; ++g) {
-    Codes w[N][8];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int n = 0; n < N; ++n) {
       const int64_t ahead = N > 1 ? N * tile_bytes : kAhead;  // the same part of the next tiles
       fetch_ahead<kPart>(block + n * tile_bytes + g * kPart, ahead);
-      unpack<kType>(block + n * tile_bytes, g, w[n]);
     }
+    if constexpr (N > 1 && T < kMaxTokens) {
+      const auto codes = [&](int n, int q) __attribute__((always_inline)) {
+        return unpack_quad<kType>(block + n * tile_bytes, g, q);
+      };
+      add_groups<kType, N, T>(codes, x, first + g, stride, 0, inner);
+      continue;
+    }
+    Codes w[N][8];
+#pragma GCC unroll 2
+    for (int n = 0; n < N; ++n) unpack<kType>(block + n * tile_bytes, g, w[n]);
     if constexpr (N > 1) {
+      const auto codes = [&](int n, int q) __attribute__((always_inline)) { return w[n][q]; };
 #pragma GCC unroll 1
       for (int j = 0; j < T; j += kTokensAtOnce)
-        add_groups<kType, N, kTokensAtOnce>(w, x, first + j * stride + g, stride, j, inner);
+        add_groups<kType, N, kTokensAtOnce>(codes, x, first + j * stride + g, stride, j, inner);
       continue;
     }
 #pragma GCC unroll 8
@@ -352,31 +358,37 @@ inline void tile_tokens(const LinearArgs& a, int64_t r, int64_t t) {
     for (int j = 0; j < T; ++j) store_rows(a, t + j, r + n * kRows, row[n][j]);
 }
 
-// How many tiles meet many tokens at once. Codes of more bits gain nothing, and lose where eight
-// tokens wait for memory: Q4_0, 30 to 39 GB/s instead of 39.
-constexpr int tiles_at_once(TileFormat f) {
-  return f.low_bits == 2 && f.scale_group == 0 ? dot::kTilesAtOnce : 1;
+// How many tiles meet some tokens at once.
+constexpr int tiles_at_once(TileFormat f, int tokens) {
+  const bool one_scale = f.scale_group == 0 && f.wide_group == 0;
+  const bool narrow = f.low_bits + f.high_bits <= dot::kBitsOfTilesAtOnce && largest_code(f) < 255;
+  if (!one_scale || !narrow) return 1;
+  if (tokens == 1) return f.low_bits == 2 ? dot::kTilesOfOneToken : 1;
+  return tokens == dot::kMaxTokens || dot::kTilesOfOneToken > 1 ? dot::kTilesAtOnce : 1;
 }
 
-// One tile from row r against the tokens from t on.
-template <QuantType kType>
-inline void tile_rest(const LinearArgs& a, int64_t r, int64_t t) {
-  const int64_t end = a.last_token;
-  for (; t + 4 <= end; t += 4) tile_tokens<kType, 1, 4>(a, r, t);
-  for (; t + 2 <= end; t += 2) tile_tokens<kType, 1, 2>(a, r, t);
-  for (; t < end; ++t) tile_tokens<kType, 1, 1>(a, r, t);
+// All rows against T tokens from t.
+template <QuantType kType, int T>
+inline void some_tokens(const LinearArgs& a, int64_t r, int64_t last, int64_t t) {
+  constexpr int N = tiles_at_once(format_of(kType), T);
+  for (; r + (N - 1) * dot::kRows < last; r += N * dot::kRows) tile_tokens<kType, N, T>(a, r, t);
+  for (; r < last; r += dot::kRows) tile_tokens<kType, 1, T>(a, r, t);
 }
 
 template <QuantType kType>
 void linear_tiles(const LinearArgs& a) {
   constexpr int kMany = format_of(kType).group_minima ? dot::kMaxTokens / 2 : dot::kMaxTokens;
-  constexpr int kTiles = tiles_at_once(format_of(kType));
-  for (int64_t r = a.first; r < a.last; r += kTiles * dot::kRows) {
+  // Few tiles at a time, which stay in the first-level cache for all tokens.
+  constexpr bool kMoreForOne = dot::kTilesOfOneToken > dot::kTilesAtOnce;
+  constexpr int kRows = dot::kRows * (kMoreForOne ? dot::kTilesOfOneToken : dot::kTilesAtOnce);
+  for (int64_t r = a.first; r < a.last; r += kRows) {
+    const int64_t last = r + kRows < a.last ? r + kRows : a.last;
     int64_t t = a.first_token;
-    if (r + (kTiles - 1) * dot::kRows < a.last)
-      for (; t + kMany <= a.last_token; t += kMany) tile_tokens<kType, kTiles, kMany>(a, r, t);
-    for (int n = 0; n < kTiles && r + n * dot::kRows < a.last; ++n)
-      tile_rest<kType>(a, r + n * dot::kRows, t);
+    for (; t + kMany <= a.last_token; t += kMany) some_tokens<kType, kMany>(a, r, last, t);
+    if constexpr (kMany > 4)
+      for (; t + 4 <= a.last_token; t += 4) some_tokens<kType, 4>(a, r, last, t);
+    for (; t + 2 <= a.last_token; t += 2) some_tokens<kType, 2>(a, r, last, t);
+    for (; t < a.last_token; ++t) some_tokens<kType, 1>(a, r, last, t);
   }
 }
 

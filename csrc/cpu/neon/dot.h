@@ -10,6 +10,8 @@ namespace dot {
 
 constexpr int kQuadsAtOnce = 1;  // that share a widening
 constexpr int kTilesAtOnce = 1, kTokensAtOnce = 1;
+constexpr int kBitsOfTilesAtOnce = 0;
+constexpr int kTilesOfOneToken = 1;
 
 template <int kMaxCode, int kQuads, bool kSplit>
 inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {
@@ -27,3 +29,5 @@ inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {
 
 }  // namespace dot
 }  // namespace
+
+#include "cpu/body/dot_chains.h"

@@ -9,6 +9,8 @@ namespace dot {
 
 constexpr int kQuadsAtOnce = 1;  // that share an instruction that widens
 constexpr int kTilesAtOnce = 1, kTokensAtOnce = 1;
+constexpr int kBitsOfTilesAtOnce = 0;
+constexpr int kTilesOfOneToken = 1;
 
 // start + sum over kQuads quads of codes times activations. kSplit breaks the chain of dependent
 // instructions in two where one token alone can't hide its latency.
@@ -32,3 +34,5 @@ inline Sums dot_quads(const Codes* w, const int8_t* x, Sums start) {
 
 }  // namespace dot
 }  // namespace
+
+#include "cpu/body/dot_chains.h"
