@@ -24,7 +24,6 @@ from oxibonsai.diffusion.model_files import ModelFiles
 from oxibonsai.diffusion.network import Network
 from oxibonsai.diffusion.parameters import ArrayTensors
 from oxibonsai.diffusion.text_encoder import LAYERS
-from oxibonsai.diffusion.text_files import TextFiles
 from oxibonsai.diffusion.write_one_file import write_one_file
 from oxibonsai.quantize.weight_types import type_named
 from random_image_tensors import CONFIG, ternary_blocks, transformer_tensors, vae_tensors
@@ -52,13 +51,17 @@ class RandomTensors(ArrayTensors):
             return len(tensor), tensor.shape[1] // BLOCK.size(BLOCK.group) * BLOCK.group
         return tensor.shape
 
-    def stored(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
-        """A tensor's type and bytes."""
+    def quant_type(self, name: str) -> str:
+        """A tensor's type."""
+        return BLOCK.name if self._stored[name].dtype == np.uint8 else "BF16"
+
+    def stored(self, name: str) -> npt.NDArray[np.uint8]:
+        """A tensor's bytes."""
         tensor = self._stored[name]
         if tensor.dtype == np.uint8:
-            return BLOCK.name, tensor
+            return tensor
         upper_half = np.ascontiguousarray(tensor).reshape(-1).view(np.uint16)[1::2]
-        return "BF16", np.ascontiguousarray(upper_half).view(np.uint8)
+        return np.ascontiguousarray(upper_half).view(np.uint8)
 
     def release(self) -> None:
         """Nothing is mapped."""
@@ -79,7 +82,7 @@ def write(out: Path) -> None:
             "random Bonsai-Image 4B",
             Network(config, RandomTensors(transformer)),
             Network({}, RandomTensors(vae_tensors())),
-            TextFiles(Checkpoint(text)),
+            Checkpoint(text),
         )
         write_one_file(files, out)
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from make_random_bonsai import make_up_vocabulary
 from oxibonsai import _core
-from oxibonsai.quantize.choice import fitting_type
+from oxibonsai.quantize.type_choice import fitting_type
 from oxibonsai.quantize.weight_types import type_named
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]

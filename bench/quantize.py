@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 import oxibonsai
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.devices import default_threads
 from oxibonsai.engine import Engine
 from oxibonsai.imatrix import Imatrix, read_imatrix
@@ -81,7 +81,7 @@ def quantize_ours(
 ) -> float:
     """Seconds that oxibonsai takes."""
     began = time.monotonic()
-    plan = make_plan(ModelFile.open(source), TypeRules(find_mix(mix), pure=pure), imatrix)
+    plan = make_plan(GgufModel.open(source), TypeRules(find_mix(mix), pure=pure), imatrix)
     write(plan, out, threads=threads)
     return time.monotonic() - began
 
@@ -95,7 +95,7 @@ def quantize_theirs(python: str, arguments: dict[str, object]) -> float:
 
 def type_counts(path: Path) -> dict[str, str]:
     """The type of each tensor."""
-    return {t.name: t.quant_type for t in ModelFile.open(path).tensors}
+    return {t.name: t.quant_type for t in GgufModel.open(path).tensors}
 
 
 def compare(options: argparse.Namespace, folder: Path, truth: Truth, mix: str) -> str:

@@ -13,13 +13,14 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.sampling import PRESETS, Sampler, SamplingParams, bonsai_preset, token_logprobs
+from oxibonsai.known_models import FAMILIES, Recommendation
+from oxibonsai.sampling import PRESETS, SamplingParams
+from oxibonsai.sampling.sampler import Sampler, token_logprobs
 
 OFF = SamplingParams(temperature=1.0, top_k=0, top_p=1.0)
 SETTINGS = {
     **PRESETS,
-    "bonsai 1.7B": bonsai_preset(1_700_000_000).params,
-    "bonsai 27B": bonsai_preset(27_000_000_000).params,
+    **{family.name: Recommendation(family).params(None) for family in FAMILIES if family.thinking},
     "all of the usual": SamplingParams(
         temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, repetition_penalty=1.1,
         presence_penalty=0.5, frequency_penalty=0.2, logit_bias={5: 1.0},

@@ -1,12 +1,15 @@
 """Times the encoding of a picture beside llama.cpp's mtmd, on random towers of published shapes.
 
-    python bench/vision_encode.py LLAMA_CPP LIBRARIES [--towers qwen3vl-2b,gemma3] [--types f16,q8_0]
-        [--threads N] [--side 1024] [--repetitions 3] [--layers N] [--build FOLDER] [--out JSON]
+    python bench/vision_encode.py [LLAMA_CPP LIBRARIES] [--towers qwen3vl-2b,gemma3,bonsai2-27b]
+        [--types f16,q8_0] [--threads N] [--side 1024] [--repetitions 3] [--layers N] [--build FOLDER]
+        [--out JSON]
 
-LLAMA_CPP is llama.cpp's folder, LIBRARIES that of the libggml*.so made of it. Each engine runs in a
-process of its own, on the same mmproj file and pixels, in turn; the picture is a square of ``side``
-pixels, resized as the model's processor does. Memory is the peak of the process (VmHWM); the time that
-decoding and resizing take is not included.
+LLAMA_CPP is llama.cpp's folder, LIBRARIES that of the libggml*.so made of it; without them, our own tower
+alone is timed. Each engine runs in a process of its own, on the same mmproj file and pixels, in turn; the
+picture is a square of ``side`` pixels, resized as the model's processor does. Memory is the peak of the
+process (VmHWM); the time that decoding and resizing take is not included. Seconds are those of the clock;
+those of the processor, which other programs lengthen less, are printed beside them: with one thread they
+are what an idle machine would take.
 
 The last column is our share of the processor's peak: the least time that the multiply-adds of the tower
 could take, those of attention and of float matrices at the rate of the tier's fmas, those of quantized
@@ -61,6 +64,9 @@ class Shape:
 TOWERS = {
     "qwen3vl-2b": Shape("qwen3vl_merger", 1024, 4096, 24, 16, 16, 768, 2048, (5, 11, 17)),
     "gemma3": Shape("gemma3", 1152, 4304, 27, 16, 14, 896, 2560),
+    # Bonsai 2's towers differ in the width of their rows alone.
+    "bonsai2-9b": Shape("qwen3vl_merger", 1152, 4304, 27, 16, 16, 768, 4096),
+    "bonsai2-27b": Shape("qwen3vl_merger", 1152, 4304, 27, 16, 16, 768, 5120),
 }
 
 
@@ -209,12 +215,13 @@ def run_peer(
 
 
 def serve(asked: Connection, make: Callable[..., Callable[[int], Floats]], *arguments: Any) -> None:
-    """A process: seconds and the sum of the rows for each number, at the end its peak memory."""
+    """A process: seconds and the size of the rows for each number, at the end its peak memory."""
     encode_picture = make(*arguments)
     while (number := asked.recv()) is not None:
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         rows = encode_picture(number)
-        asked.send((time.perf_counter() - begin, rows.shape, float(np.abs(rows).mean())))
+        seconds = time.perf_counter() - begin, time.process_time() - cpu
+        asked.send((*seconds, rows.shape, float(np.abs(rows).mean())))
     status = Path("/proc/self/status").read_text()
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     asked.send(int(fields["VmHWM"].split()[0]) / 1024)
@@ -229,28 +236,28 @@ def random_pixels(path: Path, side: int, count: int) -> list[Floats]:
 
 
 def compare(
-    path: Path, library: Path, threads: int, pixels: list[Floats]
+    path: Path, library: Path | None, threads: int, pixels: list[Floats]
 ) -> dict[str, dict[str, Any]]:
-    """Both engines on one file, in turn; the first picture warms up."""
+    """Both engines on one file, in turn, or ours alone; the first picture warms up."""
     start = multiprocessing.get_context("spawn")
-    makers = {
-        "oxibonsai": (run_own, path, threads, pixels),
-        "mtmd": (run_peer, library, path, threads, pixels),
-    }
+    makers: dict[str, tuple[Any, ...]] = {"oxibonsai": (run_own, path, threads, pixels)}
+    if library is not None:
+        makers["mtmd"] = (run_peer, library, path, threads, pixels)
     pipes: dict[str, Any] = {}
     for name, arguments in makers.items():
         ours, theirs = start.Pipe()
         start.Process(target=serve, args=(theirs, *arguments), daemon=True).start()
         theirs.close()  # so that a process that dies ends the measurement
         pipes[name] = ours
-    found: dict[str, dict[str, Any]] = {name: {"seconds": []} for name in makers}
+    found: dict[str, dict[str, Any]] = {name: {"seconds": [], "cpu_seconds": []} for name in makers}
     for number in range(len(pixels)):
         for name, pipe in pipes.items():
             pipe.send(number)
-            seconds, shape, size = pipe.recv()
+            seconds, cpu_seconds, shape, size = pipe.recv()
             found[name] |= {"rows": list(shape), "mean_of_magnitudes": size}
             if number:
                 found[name]["seconds"].append(seconds)
+                found[name]["cpu_seconds"].append(cpu_seconds)
     for name, pipe in pipes.items():
         pipe.send(None)
         found[name]["peak_mib"] = pipe.recv()
@@ -260,9 +267,9 @@ def compare(
 def main() -> None:
     """Prints a line for each tower and type."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("llama_cpp", type=Path)
-    parser.add_argument("libraries", type=Path)
-    parser.add_argument("--towers", default=",".join(TOWERS))
+    parser.add_argument("llama_cpp", type=Path, nargs="?")
+    parser.add_argument("libraries", type=Path, nargs="?")
+    parser.add_argument("--towers", default=",".join(TOWERS), help="default: all")
     parser.add_argument("--types", default="f16,q8_0")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--side", type=int, default=1024)
@@ -271,7 +278,11 @@ def main() -> None:
     parser.add_argument("--build", type=Path, default=Path(tempfile.gettempdir()) / "mtmd_tower")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    library = build(given.llama_cpp.resolve(), given.libraries.resolve(), given.build)
+    if (given.llama_cpp is None) != (given.libraries is None):
+        parser.error("LLAMA_CPP and LIBRARIES go together")
+    library = None
+    if given.llama_cpp is not None:
+        library = build(given.llama_cpp.resolve(), given.libraries.resolve(), given.build)
     results = []
     for name in given.towers.split(","):
         shape = TOWERS[name]
@@ -288,11 +299,16 @@ def main() -> None:
             peaks = [max(p) for p in zip(before, measure_peaks(given.threads), strict=True)]
             count = count_products(shape, kind, pixels[0])
             least = count.floats / peaks[0] + count.int8 / peaks[1]
-            own, peer = (statistics.median(found[e]["seconds"]) for e in ("oxibonsai", "mtmd"))
-            memory = " / ".join(f"{found[e]['peak_mib']:.0f}" for e in ("oxibonsai", "mtmd"))
+            own = statistics.median(found["oxibonsai"]["seconds"])
+            cpu = statistics.median(found["oxibonsai"]["cpu_seconds"])
+            beside = ""
+            if library is not None:
+                peer = statistics.median(found["mtmd"]["seconds"])
+                beside = f", mtmd {peer:8.2f} s: {peer / own:5.2f} times as fast"
+            memory = " / ".join(f"{found[e]['peak_mib']:.0f}" for e in found)
             print(
-                f"{name:12} {kind:5} {own:8.2f} s, mtmd {peer:8.2f} s: {peer / own:5.2f} times as fast; "
-                f"memory {memory} MiB; {least / own:.0%} of the peak of {peaks[0] / 1e9:.0f} G fmas and "
+                f"{name:12} {kind:5} {own:8.2f} s ({cpu:.2f} s of processor){beside}; memory {memory} MiB; "
+                f"{least / own:.0%} of the peak of {peaks[0] / 1e9:.0f} G fmas and "
                 f"{peaks[1] / 1e9:.0f} G int8 products a second",
                 flush=True,
             )

@@ -27,7 +27,7 @@ from PIL import Image
 from oxibonsai import ImagePipeline
 from oxibonsai.diffusion.model_files import PartNames, open_image_model
 from oxibonsai.diffusion.write_one_file import write_one_file
-from oxibonsai.sources.packaged import PICTURE_MODEL, resolve_packaged
+from oxibonsai.sources.local import IMAGE_MODEL, resolve_packaged
 from pictures.autoencoder import load_autoencoder, train_autoencoder
 from pictures.captions import Scene, all_scenes, held_out_scenes
 from pictures.drawing import SIDE
@@ -36,9 +36,9 @@ from pictures.transformer import PROMPT_LENGTH, TEXT_LAYERS, TYPE, train_transfo
 
 HERE = Path(__file__).resolve().parent
 TEXT_ENCODER = resolve_packaged("seedling-ternary")
-FILE = TEXT_ENCODER.with_name(f"{PICTURE_MODEL}.gguf")
+FILE = TEXT_ENCODER.with_name(f"{IMAGE_MODEL}.gguf")
 RESULTS = HERE / "pictures" / "results.json"
-STRIP = HERE.parent / "docs" / "assets" / f"{PICTURE_MODEL}.png"
+STRIP = HERE.parent / "docs" / "assets" / f"{IMAGE_MODEL}.png"
 
 SHOWN = (
     "a green tree in a red pot",
@@ -101,7 +101,7 @@ def _transformer(work: Path, options: Any) -> None:
 
 def _file(work: Path, _: Any) -> None:
     """Joins the networks: the autoencoder in float16, the matrices of blocks ternary."""
-    folder = work / PICTURE_MODEL
+    folder = work / IMAGE_MODEL
     load_autoencoder(work / "vae").half().save_pretrained(folder / "vae")
     (folder / "transformer").mkdir(exist_ok=True)
     for name in ("config.json", "diffusion_pytorch_model.safetensors"):

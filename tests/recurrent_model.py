@@ -7,7 +7,7 @@ shows in the logits for a long time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ import numpy as np
 
 import tiny_model
 from oxibonsai import SamplingParams, _core
+from oxibonsai.architectures.decoder import Decoder
+from oxibonsai.architectures.layers.sizes import Weights
+from oxibonsai.architectures.rotary import Rope
+from oxibonsai.architectures.schema.family import Family
+from oxibonsai.architectures.schema.fields import constant, field
 from oxibonsai.engine import Engine, Lookahead, Sequence
-from oxibonsai.graph import Builder, Value
-from oxibonsai.models import Architecture, ModelConfig, Weights
-from oxibonsai.models.architecture import dimensions
-from oxibonsai.models.keys import Keys
+from oxibonsai.graph import Builder, RopeConfig, Value
 
 HIDDEN, FF, HEAD_DIM, HEADS, KV_HEADS, CONTEXT = 64, 96, 16, 4, 2, 512
 TAPS = (80, 4)
@@ -34,40 +36,49 @@ GREEDY = replace(DRAWN, temperature=0)
 Load = Callable[..., Engine]
 
 
-def read_config(keys: Keys) -> ModelConfig:
-    """As of any decoder."""
-    shared = dimensions(keys)
-    return ModelConfig(**shared, rms_norm_eps=_EPS, rope=keys.rope(HEAD_DIM, interleaved=False))
+@dataclass(frozen=True, kw_only=True)
+class Config(Decoder):
+    """The fields of both."""
+
+    rms_norm_eps: float = constant(_EPS)
+    rope: RopeConfig = field(Rope(("default",)))
 
 
-def hidden_states(g: Builder, c: ModelConfig, w: Weights, *, attends: bool) -> Value:
-    """Convolutions, attention between them where the architecture has it, a feed-forward part."""
-    h = g.embed(w.embedding(c))
-    for i, taps in enumerate(TAPS):
-        x = g.rms_norm(h, w.vector(f"blk.{i}.norm.weight", HIDDEN), _EPS)
-        weight = w.vector(f"blk.{i}.conv.weight", HIDDEN * taps).reshape(HIDDEN, taps)
-        h = g.add(h, g.conv1d(x, weight, w.vector(f"blk.{i}.conv.bias", HIDDEN)))
-        if attends and i == 0:
-            kv = KV_HEADS * HEAD_DIM
-            q, k, v = g.linear(
-                h,
-                w.matrix("blk.0.attn_q", HIDDEN, HIDDEN),
-                w.matrix("blk.0.attn_k", kv, HIDDEN),
-                w.matrix("blk.0.attn_v", kv, HIDDEN),
-            )
-            q, k = g.rope(q, c.rope, HEAD_DIM), g.rope(k, c.rope, HEAD_DIM)
-            a = g.attention(q, k, v, layer=0, head_dim=HEAD_DIM, scale=c.attention_scale)
-            h = g.add(h, a)
-    gate, up = g.linear(
-        h, w.matrix("blk.1.ffn_gate", FF, HIDDEN), w.matrix("blk.1.ffn_up", FF, HIDDEN)
-    )
-    (h,) = g.linear(g.swiglu(gate, up), w.matrix("blk.1.ffn_down", HIDDEN, FF), add=h)
+def layer(g: Builder, c: Config, w: Weights, i: int, h: Value, *, attends: bool) -> Value:
+    """A convolution; attention behind the first where the model has it, a feed-forward part at last."""
+    taps = TAPS[i]
+    x = g.rms_norm(h, w.vector(f"blk.{i}.norm.weight", HIDDEN), _EPS)
+    weight = w.vector(f"blk.{i}.conv.weight", HIDDEN * taps).reshape(HIDDEN, taps)
+    h = g.add(h, g.conv1d(x, weight, w.vector(f"blk.{i}.conv.bias", HIDDEN)))
+    if i > 0:
+        gate, up = g.linear(
+            h, w.matrix("blk.1.ffn_gate", FF, HIDDEN), w.matrix("blk.1.ffn_up", FF, HIDDEN)
+        )
+        (h,) = g.linear(g.swiglu(gate, up), w.matrix("blk.1.ffn_down", HIDDEN, FF), add=h)
+    elif attends:
+        kv = KV_HEADS * HEAD_DIM
+        q, k, v = g.linear(
+            h,
+            w.matrix("blk.0.attn_q", HIDDEN, HIDDEN),
+            w.matrix("blk.0.attn_k", kv, HIDDEN),
+            w.matrix("blk.0.attn_v", kv, HIDDEN),
+        )
+        q, k = g.rope(q, c.rope, HEAD_DIM), g.rope(k, c.rope, HEAD_DIM)
+        a = g.attention(q, k, v, layer=0, head_dim=HEAD_DIM, scale=c.attention_scale)
+        h = g.add(h, a)
     return h
 
 
-ARCHITECTURES = {
-    "toyhybrid": Architecture(read_config, partial(hidden_states, attends=True)),
-    "toyconv": Architecture(read_config, partial(hidden_states, attends=False)),
+def _toy(name: str, *, attends: bool) -> Family[Config]:
+    """A family of files alone."""
+    return Family(
+        name, (), "", "a toy", Config, lambda c: iter(()), partial(layer, attends=attends)
+    )
+
+
+FAMILIES = {
+    "toyhybrid": _toy("toyhybrid", attends=True),
+    "toyconv": _toy("toyconv", attends=False),
 }
 
 
@@ -148,6 +159,7 @@ class FixedDraft:
 
     def __init__(self, text: list[int]) -> None:
         self.lookahead = Lookahead(8)
+        self.shared = self.reader = None
         self._text = text
 
     def propose(self, sequence: Sequence, most: int) -> list[int]:

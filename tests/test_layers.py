@@ -26,27 +26,32 @@ NATIVE = {
 
 _FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}
 _TEXT = {"tokenizer", "chat_template", "sampling", "structured", "output"}
-_BELOW_ENGINE = _FILES | _TEXT | {"architectures", "devices", "lora", "models", "loading", "vision"}
+_BELOW_ENGINE = (
+    _FILES
+    | _TEXT
+    | {"architectures", "devices", "known_models", "lora", "models", "loading", "vision"}
+)
 _BELOW_SERVER = _BELOW_ENGINE | {
     "engine",
     "chat",
     "diffusion",
     "serial_queue",
-    "fair_share",
     "device_names",
+    "kv_types",
+    "mcp",
 }
 PYTHON = {
     "errors": set(),
-    "fair_share": set(),
-    "serial_queue": {"errors", "fair_share"},
+    "serial_queue": {"errors"},
     "device_names": set(),
+    "kv_types": {"errors"},
     "files": {"errors"},
     "sources": {"errors", "files"},
-    "checkpoint": {"errors", "sources", "_core"},
+    "checkpoint": {"errors", "files", "_core"},
     "devices": {"errors", "device_names", "files", "_core"},
     "kernels": {"errors", "devices", "_core"},
     "graph": {"errors", "_core"},
-    "split": {"errors", "files", "sources", "checkpoint", "_core"},
+    "split": {"errors", "files", "checkpoint", "_core"},
     "lora": {"errors", "checkpoint", "_core"},
     "architectures": {"errors", "checkpoint", "graph", "_core"},
     "models": {
@@ -68,13 +73,13 @@ PYTHON = {
         "devices",
         "graph",
         "models",
+        "tokenizer",
         "_core",
     },
     "quantize": {"errors", "files", "checkpoint", "_core"},
     "convert": {
         "errors",
         "files",
-        "sources",
         "checkpoint",
         "graph",
         "tokenizer",
@@ -88,8 +93,11 @@ PYTHON = {
         "files",
         "sources",
         "checkpoint",
+        "devices",
         "lora",
         "models",
+        "tokenizer",
+        "vision",
         "convert",
         "quantize",
     },
@@ -97,7 +105,6 @@ PYTHON = {
         "errors",
         "files",
         "checkpoint",
-        "graph",
         "architectures",
         "models",
         "convert",
@@ -105,21 +112,23 @@ PYTHON = {
         "tokenizer",
         "_core",
     },
-    "tokenizer": {"errors", "_core"},
+    "tokenizer": {"errors", "files", "checkpoint", "_core"},
     "chat_template": {"errors"},
     "sampling": {"errors", "_core"},
-    "structured": {"errors", "serial_queue", "tokenizer", "_core"},
+    "known_models": {"errors", "sampling"},
+    "structured": {"errors", "serial_queue", "tokenizer"},
     "output": {"errors", "structured"},
-    "engine": _BELOW_ENGINE | {"fair_share"},
+    "mcp": {"errors", "output"},
+    "engine": _BELOW_ENGINE | {"serial_queue"},
     "chat": _BELOW_ENGINE | {"engine"},
     "diffusion": _BELOW_ENGINE | {"convert", "quantize"},
     "evaluate": {"errors", "engine", "tokenizer"},
-    "imatrix": {"errors", "files", "engine", "evaluate", "models", "_core"},
+    "imatrix": {"errors", "files", "engine", "models", "_core"},
     "train": {"errors", "files", "convert"},
     "hf": _BELOW_ENGINE | {"engine", "chat", "export"},
-    "llm": _BELOW_ENGINE | {"engine", "chat"},
+    "llm": {"errors", "tokenizer", "sampling", "output", "engine", "chat"},
     "loadtest": {"errors", "files"},
-    "server": _BELOW_SERVER,
+    "server": _BELOW_SERVER | {"quantize"},
     "cli": _BELOW_SERVER
     | {
         "hf",
@@ -132,7 +141,18 @@ PYTHON = {
         "imatrix",
         "train",
     },
-    "distributed": _BELOW_SERVER | {"server"},
+    "distributed": {
+        "errors",
+        "checkpoint",
+        "devices",
+        "lora",
+        "models",
+        "loading",
+        "sampling",
+        "engine",
+        "server",
+        "_core",
+    },
     "ray_app": {"errors", "server"},
     "serve": {"cli"},
     "__main__": {"cli"},
@@ -152,11 +172,13 @@ SERVER = {
         "submitter",
         "lifecycle",
         "model_settings",
+        "pdf",
         "setting_types",
         "settings",
         "stores",
     },
-    "": {"http", "stores", "schemas", "registry"},
+    "pdf": set(),
+    "": {"http", "stores", "schemas", "registry", "pdf"},
     "batches": {"", "http", "stores"},
     "openai": {"", "http", "stores", "schemas", "registry", "batches"},
     "anthropic": {"", "http", "stores", "schemas", "batches"},
@@ -194,54 +216,66 @@ def test_imports_point_downwards(path: Path) -> None:
     layer = path.relative_to(ROOT / "python" / "oxibonsai").parts[0].removesuffix(".py")
     if layer == "__init__":
         return
-    used = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "oxibonsai":
-            used |= {a.name for a in node.names if a.name != "__version__"}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("oxibonsai."):
-            used.add(str(node.module).split(".")[1])
-        elif isinstance(node, ast.Import):
-            used |= {a.name.split(".")[1] for a in node.names if a.name.startswith("oxibonsai.")}
+    used = {name.split(".")[0] for name in imports(path)} - {""}
     assert used - {layer} <= PYTHON[layer]
+
+
+def module_name(path: Path) -> str:
+    """The name of a module inside the package; "" is the package itself."""
+    parts = path.relative_to(ROOT / "python" / "oxibonsai").with_suffix("").parts
+    return ".".join(p for p in parts if p != "__init__")
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """By name, "server.http.worker" say; a package by its own."""
+    return {module_name(path): path for path in python_files()}
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
+    """The package's modules that a file imports: at the top, in a function, or for types alone."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: write imports in full"
+            names = [f"{node.module}.{a.name}" for a in node.names if a.name != "__version__"]
+            known = modules().keys() | {"_core"}
+            found |= {n if inside(n) in known else str(node.module) for n in names}
+        elif isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+    return frozenset(inside(n) for n in found if n.split(".")[0] == "oxibonsai")
+
+
+def inside(name: str) -> str:
+    return name.removeprefix("oxibonsai").removeprefix(".")
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    used = {name: imports(path) - {name} for name, path in modules().items() if name}
+    while leaves := [name for name, of_it in used.items() if not of_it & used.keys()]:
+        for name in leaves:
+            del used[name]
+    assert not used, f"a circle, or above one: {sorted(used)}"
 
 
 SERVER_FOLDER = ROOT / "python" / "oxibonsai" / "server"
 
 
-@cache
+def in_server(name: str) -> str:
+    return name.removeprefix("server").removeprefix(".")
+
+
 def server_modules() -> dict[str, Path]:
-    """By name, "http.worker" say; a package by its own."""
-    paths = sorted(SERVER_FOLDER.rglob("*.py"))
-    return {module_name(path): path for path in paths}
-
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(SERVER_FOLDER).with_suffix("").parts
-    return ".".join(p for p in parts if p != "__init__")
-
-
-def server_imports(path: Path) -> set[str]:
-    """The server's modules that a file imports: at the top, in a function, or for types alone."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name}: write imports in full"
-            names = [f"{node.module}.{a.name}" for a in node.names]
-            found |= {n if inside(n) in server_modules() else str(node.module) for n in names}
-        elif isinstance(node, ast.Import):
-            found |= {a.name for a in node.names}
-    return {inside(n) for n in found if n.startswith("oxibonsai.server.")}
-
-
-def inside(name: str) -> str:
-    return name.removeprefix("oxibonsai.server").removeprefix(".")
+    """By their names inside the server."""
+    return {in_server(n): p for n, p in modules().items() if n.split(".")[0] == "server"}
 
 
 @pytest.mark.parametrize("name", server_modules())
 def test_server_folders_import_what_they_may(name: str) -> None:
     path = server_modules()[name]
     folder = path.relative_to(SERVER_FOLDER).parts[0] if path.parent != SERVER_FOLDER else ""
-    used = server_imports(path)
+    used = {in_server(n) for n in imports(path) if n.split(".")[0] == "server"}
     if name in ASSEMBLY:
         assert used <= set(server_modules())
         return
@@ -250,14 +284,6 @@ def test_server_folders_import_what_they_may(name: str) -> None:
         owner = other.split(".")[0] if (SERVER_FOLDER / other.split(".")[0]).is_dir() else ""
         allowed = owner == folder or owner in SERVER[folder] or other in SERVER[folder]
         assert allowed, f"{name} imports {other}"
-
-
-def test_server_modules_do_not_import_each_other_in_a_circle() -> None:
-    imports = {name: server_imports(path) for name, path in server_modules().items()}
-    while leaves := [name for name, used in imports.items() if not used & imports.keys()]:
-        for name in leaves:
-            del imports[name]
-    assert not imports, f"a circle, or above one: {sorted(imports)}"
 
 
 def test_tier_files_share_only_plain_headers() -> None:

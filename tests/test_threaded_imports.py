@@ -38,7 +38,10 @@ print("\\n".join(failures), end="")
 """
 
 # What opening a folder imports when it is first needed; several models may be opened at once.
-_OPENING = ("float_types", "language_model", "lora", "vision_tower")
+_OPENING = (
+    "checkpoint.folder", "convert.language_model", "convert.vision_tower", "convert.lora",
+    "convert.text_encoder",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -46,7 +49,7 @@ _OPENING = ("float_types", "language_model", "lora", "vision_tower")
     "entries",
     [
         [f"oxibonsai:{name}" for name in oxibonsai.__all__],
-        [f"oxibonsai.convert.{module}" for module in _OPENING],
+        [f"oxibonsai.{module}" for module in _OPENING],
     ],
     ids=["public names", "opening"],
 )

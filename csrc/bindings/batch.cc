@@ -33,13 +33,14 @@ class PyBatch {
 
   void add(const std::vector<int32_t>& tokens, int32_t first, std::vector<int32_t> pages,
            int32_t pool, int32_t slot, const Wanted& wanted, Blocks blocks, int32_t visible,
-           int32_t encoded) {
+           int32_t encoded, std::vector<int32_t> row_slots) {
     add_span(static_cast<int64_t>(tokens.size()), first, std::move(pages), pool, slot, wanted,
              std::move(blocks));
     Batch& batch = own();
     batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end());
     batch.spans.back().visible = visible;
     batch.spans.back().encoded = encoded;
+    batch.spans.back().row_slots = std::move(row_slots);
   }
 
   void add_span(int64_t count, int32_t first, std::vector<int32_t> pages, int32_t pool,
@@ -57,8 +58,14 @@ class PyBatch {
     } else {
       for (const int64_t row : std::get<std::vector<int64_t>>(wanted)) want(row);
     }
-    batch.spans.push_back(
-        {first, static_cast<int32_t>(count), std::move(pages), pool, slot, std::move(blocks)});
+    graph::Span span;
+    span.first = first;
+    span.count = static_cast<int32_t>(count);
+    span.pages = std::move(pages);
+    span.pool = pool;
+    span.slot = slot;
+    span.blocks = std::move(blocks);
+    batch.spans.push_back(std::move(span));
   }
 
   void set_grid(int32_t width) { own().grid_width = width; }
@@ -140,12 +147,14 @@ void register_batch(py::module_& m) {
           "add", &PyBatch::add, py::arg("tokens"), py::kw_only(), py::arg("first") = 0,
           py::arg("pages") = std::vector<int32_t>{}, py::arg("pool") = 0, py::arg("slot") = 0,
           py::arg("outputs") = 0, py::arg("blocks") = Blocks{}, py::arg("visible") = 0,
-          py::arg("encoded") = 0,
+          py::arg("encoded") = 0, py::arg("row_slots") = std::vector<int32_t>{},
           "Tokens of one sequence from position `first` on. outputs: how many of the last rows "
           "want a result, or which rows, counted from the first. blocks: (first, end) of positions "
           "whose rows see each other, also later ones. visible: rows that the others see in causal "
           "attention without a cache, the rest is padding; 0: all. encoded: positions of an "
-          "encoder's tokens, which come before the decoder's.")
+          "encoder's tokens, which come before the decoder's. row_slots: slots that take the "
+          "recurrent "
+          "state after the last rows but the very last, whose state stays in `slot`.")
       .def("set_grid", &PyBatch::set_grid, py::arg("width"),
            "The tokens are a picture's, row after row, so many in a row.")
       .def("add_span", &PyBatch::add_span, py::arg("count"), py::kw_only(), py::arg("first") = 0,

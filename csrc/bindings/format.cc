@@ -1,7 +1,9 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/check.h"
 #include "bindings/register.h"
@@ -163,8 +165,13 @@ void register_format(py::module_& m) {
            "Raises FormatError if the file has been written to since it was mapped.")
       .def(
           "release",
-          [](const MappedFile& f) { f.release(f.data(), static_cast<int64_t>(f.size())); },
-          "Takes the bytes out of memory; the next look at them reads the file again.")
+          [](const MappedFile& f, uint64_t first, std::optional<uint64_t> last) {
+            const uint64_t end = std::min(last.value_or(f.size()), f.size());
+            if (first < end) f.release(f.data() + first, static_cast<int64_t>(end - first));
+          },
+          py::arg("first") = 0, py::arg("last") = py::none(),
+          "Takes bytes first to last - 1 out of memory; the next look at them reads the file "
+          "again.")
       .def_buffer([](const MappedFile& f) {
         return py::buffer_info(f.data(), static_cast<py::ssize_t>(f.size()));
       });

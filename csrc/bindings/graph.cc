@@ -150,7 +150,7 @@ void register_graph_class(py::module_& m) {
            "before the ops `points`.")
       .def("isolated", &isolated,
            "(name, graph, [(input, rows a token, columns)]) of one op of each kind and shape.");
-  register_ops(c);
+  register_ops(m, c);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ inline graph::Vector vector(const std::optional<Floats>& values) {
 // Weight and InputSums.
 void register_weight(pybind11::module_& m);
 
-// The ops as methods of the graph.
-void register_ops(GraphClass& c);
+// The ops as methods of the graph, and what they are.
+void register_ops(pybind11::module_& m, GraphClass& c);
 
 }  // namespace oxibonsai::bindings

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/computed_bytes.h"
+#include "base/mapped_file.h"
 #include "bindings/held_object.h"
 #include "format/gguf.h"
 
@@ -31,14 +33,18 @@ std::shared_ptr<Weight> load_weight(std::shared_ptr<format::GgufFile> file,
   return std::make_shared<Weight>(name, *t->type, rows, t->dims[0], data, std::move(file), experts);
 }
 
-// Keeps an array of Python's while its bytes are used.
+// Keeps an array of Python's while its bytes are used, which may be a part of a mapped file.
 class ArrayOwner : public DataOwner {
  public:
-  explicit ArrayOwner(Bytes array) : array_(std::move(array)) {}
-  void release(const uint8_t*, int64_t) const override {}
-  bool maps_file() const override { return false; }
+  explicit ArrayOwner(Bytes array)
+      : file_(MappedFile::find(array.data())), array_(std::move(array)) {}
+  void release(const uint8_t* data, int64_t bytes) const override {
+    if (file_ != nullptr) file_->release(data, bytes);
+  }
+  bool maps_file() const override { return file_ != nullptr; }
 
  private:
+  const MappedFile* const file_;
   const HeldObject<Bytes> array_;
 };
 
@@ -75,6 +81,26 @@ class NoBytes : public DataOwner {
   void* mapped_;
 };
 
+std::shared_ptr<Weight> computed_weight(const std::string& name, const std::string& type_name,
+                                        int64_t rows, int64_t cols, int64_t experts,
+                                        py::function write) {
+  const quant::QuantTraits* type = quant::find_by_name(type_name);
+  if (type == nullptr) throw RequestError("no quant type is called " + type_name);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 16;
+  if (rows < 1 || cols < 1 || experts < 1 || cols % type->group != 0 || rows > kMost / cols ||
+      experts > kMost / (rows * cols))
+    throw RequestError("the matrix " + name + " has no shape that there can be");
+  const int64_t bytes = experts * rows * quant::row_bytes(type->type, cols);
+  const auto held = std::make_shared<HeldObject<py::function>>(std::move(write));
+  auto computed = ComputedBytes::make(bytes, [held, bytes](uint8_t* data) {
+    const py::gil_scoped_acquire gil;
+    // The array is of use while the function runs: the addresses outlive it.
+    (**held)(py::array_t<uint8_t>(bytes, data, py::capsule(data, [](void*) {})));
+  });
+  const uint8_t* data = computed->data();
+  return std::make_shared<Weight>(name, type->type, rows, cols, data, std::move(computed), experts);
+}
+
 std::shared_ptr<Weight> weight_of_shape(const std::string& name, int64_t rows, int64_t cols,
                                         int64_t experts) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 4;
@@ -87,7 +113,11 @@ std::shared_ptr<Weight> weight_of_shape(const std::string& name, int64_t rows, i
 }
 
 py::dict inspect_weight(const Weight& w) {
-  const quant::BlockReport r = w.inspect();
+  quant::BlockReport r;
+  {
+    const py::gil_scoped_release free;
+    r = w.inspect();
+  }
   return py::dict(py::arg("blocks") = r.blocks, py::arg("not_finite") = r.not_finite,
                   py::arg("codes_of_three") = r.codes_of_three);
 }
@@ -111,7 +141,11 @@ void register_weight(py::module_& m) {
           "from_blocks", &weight_of_blocks, py::arg("name"), py::arg("quant_type"),
           py::arg("blocks"), py::arg("cols"), py::arg("experts") = 1,
           "Matrices whose rows, those of one expert after the other, are an array of bytes; it "
-          "is kept and not copied.")
+          "is kept and not copied. A part of a mapped file leaves memory once it is packed.")
+      .def_static("computed", &computed_weight, py::arg("name"), py::arg("quant_type"),
+                  py::arg("rows"), py::arg("cols"), py::arg("experts"), py::arg("write"),
+                  "Matrices whose bytes write(array) puts into an array each time that a device "
+                  "needs them; they take no memory otherwise.")
       .def_static("of_shape", &weight_of_shape, py::arg("name"), py::arg("rows"), py::arg("cols"),
                   py::arg("experts") = 1,
                   "Matrices of float32 that take no memory, to describe a pass of which the shapes "

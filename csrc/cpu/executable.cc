@@ -22,15 +22,11 @@ namespace {
 
 // Where an op keeps state, as a number that no buffer has; -1: it keeps none.
 template <class T>
-int state_written(const T&) {
+int state_written([[maybe_unused]] const T& op) {
+  if constexpr (graph::kUsesSlot<T>) return 2 * op.slot + 1;
   return -1;
 }
 int state_written(const graph::StoreKv& op) { return 2 * op.layer; }
-int state_written(const graph::Conv1d& op) { return 2 * op.slot + 1; }
-int state_written(const graph::GatedDelta& op) { return 2 * op.slot + 1; }
-int state_written(const graph::Mamba2Scan& op) { return 2 * op.slot + 1; }
-int state_written(const graph::MambaScan& op) { return 2 * op.slot + 1; }
-int state_written(const graph::Wkv7Scan& op) { return 2 * op.slot + 1; }
 
 // Of a step's memory that comes from the system.
 constexpr size_t kMappedBytes = 4 << 20;

@@ -7,6 +7,7 @@
 
 #include "base/aligned.h"
 #include "base/check.h"
+#include "base/computed_bytes.h"
 #include "base/file_set.h"
 #include "base/huge_buffer.h"
 #include "cpu/pack.h"
@@ -68,6 +69,7 @@ void write_pieces(const graph::Weight& w, const LinearKernel& kernel, int64_t ex
 
 void pack_one(const graph::Weight& w, const LinearKernel& kernel, ThreadPool& pool,
               uint8_t* tiles) {
+  const auto held = ComputedBytes::hold(w.data());
   const int64_t in_expert = pieces_of(w, kernel);
   const int64_t expert_bytes = in_expert * bytes_of_piece(w, kernel);
   const int64_t count = in_expert * w.experts();

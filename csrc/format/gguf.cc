@@ -86,8 +86,8 @@ TensorInfo read_tensor(Cursor* c, uint64_t index) {
     t.dims.push_back(static_cast<int64_t>(size));
   }
   t.gguf_id = c->number<int32_t>("the type " + what);
-  const TensorType* type = find_tensor_type(t.gguf_id);
-  if (type == nullptr)
+  const std::optional<TensorType> type = find_tensor_type(t.gguf_id);
+  if (!type)
     c->fail("the type " + what,
             "is id " + std::to_string(t.gguf_id) + ", which no known format has");
   if (type->group == 0)

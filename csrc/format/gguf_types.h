@@ -40,8 +40,8 @@ struct TensorType {
   int32_t bytes;  // bytes in a block
 };
 
-// nullptr where no such id is known.
-const TensorType* find_tensor_type(int32_t id);
+// Nothing where no such id is known.
+std::optional<TensorType> find_tensor_type(int32_t id);
 // What decodes it, if anything does. Not for id 42.
 std::optional<quant::QuantType> quant_type_of(int32_t id);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/computed_bytes.h"
 #include "base/file_set.h"
 #include "gpu/unpack_weight.h"
 
@@ -85,6 +86,7 @@ std::vector<PackedWeightPtr> pack_weights(const graph::Weights& weights, Backend
     const int64_t bytes = packed_size(*w);
     const BufferPtr buffer = backend.allocate(bytes);
     const Address to{buffer.get(), 0};
+    const auto held = ComputedBytes::hold(w->data());
     if (w->integer())
       pack_planes(*w, backend, pool, to);
     else

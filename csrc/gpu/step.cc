@@ -53,7 +53,7 @@ uint32_t blocks_of(int64_t count, int64_t size) {
 
 StepTables step_tables(const graph::Batch& batch, const State& state) {
   StepTables t;
-  std::vector<int32_t> places, spans;
+  std::vector<int32_t> places, spans, row_slots;
   int64_t pages = 0;
   t.rows_of_pool.resize(state.pools.size());
   for (const graph::Span& s : batch.spans) {
@@ -69,6 +69,7 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
         t.rows_of_pool[static_cast<size_t>(s.pool)].push_back(first_row + i);
       places.push_back(page < s.pages.size() ? s.pages[page] : 0);
       places.push_back(position % graph::kPagePositions);
+      row_slots.push_back(s.row_slot(i));
     }
   }
   std::vector<int32_t> all(places.size() / 2);
@@ -76,6 +77,7 @@ StepTables step_tables(const graph::Batch& batch, const State& state) {
   t.outputs = append(&t, batch.outputs);
   t.tokens = append(&t, batch.tokens);
   t.places = append(&t, places);
+  t.row_slots = append(&t, row_slots);
   t.spans = append(&t, spans);
   t.all_rows = append(&t, all);
   for (const std::vector<int32_t>& rows : t.rows_of_pool) t.pool_rows.push_back(append(&t, rows));

@@ -47,7 +47,8 @@ struct StepTables {
   // Of all spans, one after the other. The last of all, since their number alone changes from one
   // step of decoding to the next: what lies before them keeps its place.
   int64_t pages = 0;
-  int64_t spans = 0;  // [spans, 4]: first row, rows, first position, slot
+  int64_t row_slots = 0;  // [rows]: the slot that takes the state after a row, or -1
+  int64_t spans = 0;      // [spans, 4]: first row, rows, first position, slot
   std::map<LocalKey, LocalTables> local;
   std::vector<int64_t> first_page;                 // by span: of its pages
   std::vector<std::vector<int32_t>> rows_of_pool;  // rows whose sequence keeps its pages there

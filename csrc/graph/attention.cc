@@ -81,11 +81,6 @@ bool operator<(const LocalMask& a, const LocalMask& b) {
   return fields(a) < fields(b);
 }
 
-std::vector<ValueId*> StoreKv::inputs() {
-  if (v == kNoValue) return {&k};
-  return {&k, &v};
-}
-
 std::vector<Value> infer(const StoreKv& op, const Checker& c) {
   const PagedLayer& layer = layer_of(op.layer, c);
   check_tokens(op.k, c);

@@ -8,11 +8,15 @@ namespace oxibonsai::graph {
 // Where PagedLayer::value_in_key says that keys hold the values, there is no v.
 struct StoreKv {
   static constexpr const char* kName = "store_kv";
+  static constexpr const char* kDoc = "Write the tokens' keys and values to the pages of a layer.";
   ValueId k = kNoValue;  // [tokens, kv_heads * key_dim]
   ValueId v = kNoValue;  // [tokens, kv_heads * value_dim]
   int layer = 0;         // of StateSpec::paged
-  std::vector<ValueId*> inputs();
-  std::vector<ValueId*> outputs() { return {}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("k", k).reads("v", v, kNullable).state("layer", layer);
+  }
 };
 
 // What comes before attention, in one op: heads of q and k are normalised (RmsNorm) where there are
@@ -27,8 +31,21 @@ struct PrepareHeads {
   bool interleaved = false;
   int layer = 0;           // of StateSpec::paged
   ValueId out = kNoValue;  // q
-  std::vector<ValueId*> inputs() { return {&q, &k, &v, &table}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("q", q)
+        .reads("k", k)
+        .reads("v", v)
+        .reads("table", table)
+        .takes("q_weight", q_weight)
+        .takes("k_weight", k_weight)
+        .takes("q_eps", q_eps)
+        .takes("k_eps", k_eps)
+        .takes("interleaved", interleaved)
+        .state("layer", layer)
+        .makes("out", out);
+  }
 };
 
 // Which positions of the pages a query may see, in a sequence that begins with the tokens of an
@@ -44,6 +61,8 @@ enum class KeyPart : uint8_t {
 // (Span::blocks); [tokens, heads * value_dim].
 struct Attend {
   static constexpr const char* kName = "attend";
+  static constexpr const char* kDoc =
+      "Return attention of q over the pages of a layer: [tokens, heads * value_dim].";
   ValueId q = kNoValue;  // [tokens, heads * key_dim]
   int layer = 0;
   int heads = 0;
@@ -57,8 +76,22 @@ struct Attend {
   Vector position_bias = {};
   KeyPart part = KeyPart::kAll;
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&q}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("q", q)
+        .state("layer", layer)
+        .takes("heads", heads)
+        .takes("scale", scale)
+        .takes("window", window, kOptional)
+        .takes("softcap", softcap, kOptional)
+        .takes("slopes", slopes, kOptional)
+        .takes("sinks", sinks, kOptional)
+        .takes("chunk", chunk, kOptional)
+        .takes("position_bias", position_bias, kOptional)
+        .takes("part", part, kOptional)
+        .makes("out", out);
+  }
 };
 
 // Positions begin <= i < end.
@@ -100,6 +133,8 @@ bool operator<(const LocalMask& a, const LocalMask& b);
 // (Batch::segments); nothing is kept. For encoders.
 struct AttendLocal {
   static constexpr const char* kName = "attend_local";
+  static constexpr const char* kDoc =
+      "Return attention among the tokens of a sequence, or of its segments; nothing is kept.";
   ValueId q = kNoValue;  // [tokens, heads * head_dim]
   ValueId k = kNoValue;  // [tokens, kv_heads * head_dim]
   ValueId v = kNoValue;
@@ -110,8 +145,25 @@ struct AttendLocal {
   Vector slopes = {};         // as in Attend
   Vector position_bias = {};  // as in Attend
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&q, &k, &v}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("q", q)
+        .reads("k", k)
+        .reads("v", v)
+        .takes("head_dim", head_dim)
+        .takes("scale", scale)
+        .takes("segments", segments, kOptional)
+        .takes("causal", mask.causal, kOptional)
+        .takes("window", mask.window, kOptional)
+        .takes("slopes", slopes, kOptional)
+        .takes("position_bias", position_bias, kOptional)
+        .takes("global_tokens", mask.global_tokens, kOptional)
+        .takes("queries", mask.queries, kOptional)
+        .takes("block_size", mask.block_size, kOptional)
+        .takes("random_blocks", mask.random_blocks, kOptional)
+        .makes("out", out);
+  }
 };
 
 std::vector<Value> infer(const StoreKv& op, const Checker& c);

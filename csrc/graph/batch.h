@@ -15,6 +15,9 @@ struct Span {
   std::vector<int32_t> pages;  // page of positions 64i .. 64i + 63
   int32_t pool = 0;            // of the pools of pages that a step is given
   int32_t slot = 0;            // of recurrent state, where the graph has any
+  // Slots that take the states after the last rows but the very last, whose state stays in `slot`:
+  // of a draft, any of whose rows may turn out to be the last that holds.
+  std::vector<int32_t> row_slots = {};
   // Positions first .. last - 1 whose rows see each other, also later ones, as far as a window
   // reaches back: of a picture. In order; one that reaches into the span ends in it.
   std::vector<std::pair<int32_t, int32_t>> blocks = {};
@@ -23,6 +26,12 @@ struct Span {
   int32_t visible = 0;
   // Positions of an encoder's tokens, 0 .. encoded - 1, before those of the decoder (KeyPart).
   int32_t encoded = 0;
+
+  // The slot that takes the state after a row, counted from the span's first; -1: none does.
+  int32_t row_slot(int32_t row) const {
+    const int32_t first = count - 1 - static_cast<int32_t>(row_slots.size());
+    return row >= first && row < count - 1 ? row_slots[static_cast<size_t>(row - first)] : -1;
+  }
 };
 
 // A float matrix for an input of the graph; the caller keeps the data.

@@ -157,11 +157,17 @@ void BatchChecker::check_state(const Batch& b, const StateShape& state) const {
     const Span& s = b.spans[i];
     const std::string where = " (span " + std::to_string(i) + " of the batch)";
     if (!state_.slot.empty()) {
-      if (s.slot < 0 || s.slot >= state.slots)
-        throw RequestError("no such slot: " + std::to_string(s.slot) + " of " +
-                           std::to_string(state.slots) + where);
-      if (!slots.insert(s.slot).second)
-        throw RequestError("two spans use the slot " + std::to_string(s.slot) + where);
+      if (s.row_slots.size() >= static_cast<size_t>(s.count))
+        throw RequestError("more rows than the span has leave their state in slots" + where);
+      std::vector<int32_t> own = s.row_slots;
+      own.push_back(s.slot);
+      for (const int32_t slot : own) {
+        if (slot < 0 || slot >= state.slots)
+          throw RequestError("no such slot: " + std::to_string(slot) + " of " +
+                             std::to_string(state.slots) + where);
+        if (!slots.insert(slot).second)
+          throw RequestError("two spans use the slot " + std::to_string(slot) + where);
+      }
     }
     if (state_.paged.empty()) continue;
     if (s.pool < 0 || static_cast<size_t>(s.pool) >= state.pools.size())

@@ -17,13 +17,6 @@ int64_t blocks(int64_t channels) { return (channels + kConvBlock - 1) / kConvBlo
 
 }  // namespace
 
-std::vector<ValueId*> Conv2d::inputs() {
-  std::vector<ValueId*> all = {&x};
-  if (moments != kNoValue) all.push_back(&moments);
-  if (add != kNoValue) all.push_back(&add);
-  return all;
-}
-
 Vector blocked_weight(const float* weight, int64_t out, int64_t in, int kernel) {
   const int64_t taps = int64_t{kernel} * kernel;
   std::vector<float> blocked(static_cast<size_t>(blocks(out) * taps * in * kConvBlock));

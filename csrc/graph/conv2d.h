@@ -13,12 +13,24 @@ namespace oxibonsai::graph {
 // [sequences, 2 * groups], the means first.
 struct GroupMoments {
   static constexpr const char* kName = "group_moments";
+  static constexpr const char* kDoc =
+      "Return mean and 1 / sqrt(variance + eps) of groups of channels over a whole picture.";
   ValueId x = kNoValue;
   int groups = 0;
   float eps = 0.0f;
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&x}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("x", x).takes("groups", groups).takes("eps", eps).makes("out", out);
+  }
+};
+
+// The weight of a convolution as one field, [out, in, kernel, kernel] in Python.
+struct ConvWeight {
+  Vector& blocked;  // blocked_weight()
+  int64_t& channels;
+  int& kernel;
 };
 
 // Convolution with a square kernel. With `moments` x is normalised first, (x - mean) / deviation *
@@ -28,6 +40,8 @@ struct GroupMoments {
 // enlarged rows and columns.
 struct Conv2d {
   static constexpr const char* kName = "conv2d";
+  static constexpr const char* kDoc =
+      "Return the convolution of a picture, whose group norm may come before it.";
   ValueId x = kNoValue;
   ValueId moments = kNoValue;  // kNoValue: x is not normalised
   ValueId add = kNoValue;      // kNoValue: nothing is added to the result
@@ -38,8 +52,23 @@ struct Conv2d {
   int64_t channels = 0;  // of the output
   int kernel = 1, stride = 1, upsample = 1, pad = 0;
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs();
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    ConvWeight kernels{weight, channels, kernel};
+    f.reads("x", x)
+        .takes("weight", kernels)
+        .takes("bias", bias, kNullable)
+        .reads("moments", moments, kNullable)
+        .takes("norm_weight", norm_weight, kNullable)
+        .takes("norm_bias", norm_bias, kNullable)
+        .takes("silu", silu)
+        .takes("stride", stride)
+        .takes("upsample", upsample)
+        .takes("pad", pad)
+        .reads("add", add, kNullable)
+        .makes("out", out);
+  }
 };
 
 // A weight [out, in, kernel, kernel] as convolutions read it: for each block of kConvBlock output

@@ -14,16 +14,6 @@ RowSpace rows_of_panels(ValueId panels, const Checker& c) {
 
 }  // namespace
 
-std::vector<ValueId*> Dispatch::inputs() {
-  if (weights == kNoValue) return {&x, &panels};
-  return {&x, &panels, &weights};
-}
-
-std::vector<ValueId*> Combine::inputs() {
-  if (weights == kNoValue) return {&x, &places};
-  return {&x, &places, &weights};
-}
-
 std::vector<Value> infer(const Route& op, const Checker& c) {
   const Value& scores = c.floats(op.scores);
   c.require(scores.rows == tokens(), "a router scores the rows of the tokens");

@@ -15,6 +15,8 @@ namespace oxibonsai::graph {
 // places[t, i] belongs to the i-th expert of token t.
 struct Route {
   static constexpr const char* kName = "route";
+  static constexpr const char* kDoc =
+      "Return the chosen experts' weights, places and panels for each token.";
   enum class Scoring : uint8_t {
     kSoftmax,          // over all experts
     kSoftmaxOfChosen,  // over the chosen ones
@@ -35,8 +37,23 @@ struct Route {
   ValueId weights = kNoValue;  // [tokens, k]
   ValueId places = kNoValue;   // [tokens, k]: a row of routed(k)
   ValueId panels = kNoValue;   // [routed(k), kPanelColumns]
-  std::vector<ValueId*> inputs() { return {&scores}; }
-  std::vector<ValueId*> outputs() { return {&weights, &places, &panels}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("scores", scores)
+        .takes("k", k)
+        .takes("scoring", scoring, kOptional)
+        .takes("selection_bias", selection_bias, kOptional)
+        .takes("normalize", normalize, kOptional)
+        .takes("scale", scale, kOptional)
+        .takes("groups", groups, kOptional)
+        .takes("kept_groups", kept_groups, kOptional)
+        .takes("best_of_group", best_of_group, kOptional)
+        .takes("expert_scale", expert_scale, kOptional)
+        .makes("weights", weights)
+        .makes("places", places)
+        .makes("panels", panels);
+  }
 };
 
 // Columns of Route::panels. Row r says which (token, choice) the routed row r stands for; and what
@@ -50,35 +67,55 @@ constexpr int kPanelRows = 32;
 // Rows of the tokens, each as often as it has experts: [routed(k), cols].
 struct Dispatch {
   static constexpr const char* kName = "dispatch";
+  static constexpr const char* kDoc =
+      "Return rows of x, each once for each of its experts: [routed, cols].";
   ValueId x = kNoValue;        // [tokens, cols]
   ValueId panels = kNoValue;   // of Route
   ValueId weights = kNoValue;  // of Route, which the rows are multiplied by; kNoValue: by nothing
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs();
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("x", x).reads("panels", panels).reads("weights", weights, kOptional).makes("out", out);
+  }
 };
 
 // Each row times the matrix of its expert, transposed, plus its bias: [routed(k), rows].
 struct ExpertLinear {
   static constexpr const char* kName = "expert_linear";
+  static constexpr const char* kDoc =
+      "Return each row times the transposed matrix of its expert: [routed, rows of a matrix].";
   ValueId x = kNoValue;       // [routed(k), cols]
   ValueId panels = kNoValue;  // of Route
   WeightPtr weight;           // one matrix an expert
   Vector bias;                // [experts, rows] or null
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&x, &panels}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("x", x)
+        .reads("panels", panels)
+        .takes("weight", weight)
+        .takes("bias", bias, kOptional)
+        .makes("out", out);
+  }
 };
 
 // The weighted sum of what a token's experts gave, in the order of its choices: [tokens, cols].
 struct Combine {
   static constexpr const char* kName = "combine";
+  static constexpr const char* kDoc =
+      "Return the sum of what a token's experts gave, by their weights or plain: [tokens, "
+      "cols].";
   ValueId x = kNoValue;        // [routed(k), cols]
   ValueId places = kNoValue;   // of Route
   ValueId weights = kNoValue;  // of Route; kNoValue: a plain sum
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs();
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("x", x).reads("places", places).reads("weights", weights, kOptional).makes("out", out);
+  }
 };
 
 std::vector<Value> infer(const Dispatch& op, const Checker& c);

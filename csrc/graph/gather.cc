@@ -4,22 +4,6 @@
 #include <numeric>
 
 namespace oxibonsai::graph {
-namespace {
-
-std::vector<ValueId*> pointers(std::vector<ValueId>* ids) {
-  std::vector<ValueId*> all;
-  for (ValueId& id : *ids) all.push_back(&id);
-  return all;
-}
-
-}  // namespace
-
-std::vector<ValueId*> Gather::inputs() { return pointers(&x); }
-
-std::vector<ValueId*> Gather::outputs() {
-  out.resize(x.size(), kNoValue);
-  return pointers(&out);
-}
 
 int64_t Gather::sent_columns() const {
   int64_t sum = 0;

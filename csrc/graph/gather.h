@@ -32,8 +32,11 @@ struct Gather {
   std::shared_ptr<Exchange> exchange;
   std::vector<ValueId> out;
 
-  std::vector<ValueId*> inputs();
-  std::vector<ValueId*> outputs();
+  template <class F>
+  void fields(F& f) {
+    for (ValueId& id : x) f.reads("x", id);
+    f.makes("out", out, x.size());
+  }
 
   // Floats a row that every rank sends: of each x as many as the rank with the most has.
   int64_t sent_columns() const;

@@ -10,6 +10,37 @@ namespace {
 constexpr int kMostHeads = 1 << 16;
 constexpr int kLargestDim = 4096;
 
+// Collects pointers to the values that an op reads and makes.
+class ValueCollector {
+ public:
+  std::vector<ValueId*> inputs, outputs;
+
+  ValueCollector& reads(const char*, ValueId& id, Need = kRequired) {
+    if (id != kNoValue) inputs.push_back(&id);
+    return *this;
+  }
+  template <class T>
+  ValueCollector& takes(const char*, T&, Need = kRequired) {
+    return *this;
+  }
+  ValueCollector& state(const char*, int&) { return *this; }
+  ValueCollector& makes(const char*, ValueId& id) {
+    outputs.push_back(&id);
+    return *this;
+  }
+  ValueCollector& makes(const char*, std::vector<ValueId>& ids, size_t count) {
+    ids.resize(count, kNoValue);
+    for (ValueId& id : ids) outputs.push_back(&id);
+    return *this;
+  }
+};
+
+ValueCollector values_in(Op* op) {
+  ValueCollector collector;
+  op->visit([&](auto& o) { o.fields(collector); });
+  return collector;
+}
+
 std::vector<ValueId> ids(const std::vector<ValueId*>& pointers) {
   std::vector<ValueId> all;
   for (const ValueId* p : pointers) all.push_back(*p);
@@ -36,13 +67,8 @@ const char* name_of(const Op& op) {
   return op.visit([](const auto& o) { return std::decay_t<decltype(o)>::kName; });
 }
 
-std::vector<ValueId*> inputs_in(Op* op) {
-  return op->visit([](auto& o) { return o.inputs(); });
-}
-
-std::vector<ValueId*> outputs_in(Op* op) {
-  return op->visit([](auto& o) { return o.outputs(); });
-}
+std::vector<ValueId*> inputs_in(Op* op) { return values_in(op).inputs; }
+std::vector<ValueId*> outputs_in(Op* op) { return values_in(op).outputs; }
 
 // Through the pointers of these two nothing is written.
 std::vector<ValueId> inputs_of(const Op& op) { return ids(inputs_in(const_cast<Op*>(&op))); }

@@ -13,79 +13,56 @@ namespace {
 // Rows of a slice: more than a tile of any device, and a multiple of it, but for the last rows.
 constexpr int64_t kSliceRows = 128;
 
-// What tells two ops of a kind apart besides their widths.
-template <class T>
-std::string detail(const T&) {
-  return "";
-}
-std::string detail(const RmsNorm& op) {
-  return std::to_string(op.groups) + " " + std::to_string(op.weight->size());
-}
-std::string detail(const LayerNorm& op) {
-  return std::to_string(op.groups) + (op.bias != nullptr ? " bias" : "");
-}
-std::string detail(const Hadamard& op) { return std::to_string(op.block); }
-std::string detail(const RopeTable& op) {
-  std::string axes;
-  for (const int32_t axis : op.axes) axes += " " + std::to_string(axis);
-  return std::to_string(op.temperature) + " " + std::to_string(op.temperature_step) + " " +
-         std::to_string(op.temperature_offset) + axes;
-}
-std::string detail(const Rope& op) {
-  return std::to_string(op.head_dim) + (op.interleaved ? " interleaved" : "");
-}
-std::string detail(const Attend& op) {
-  return std::to_string(op.heads) + " " + std::to_string(op.window) +
-         (op.softcap > 0.0f ? " softcap" : "") + (op.slopes != nullptr ? " slopes" : "") +
-         (op.sinks != nullptr ? " sinks" : "") +
-         (op.chunk > 0 ? " chunk " + std::to_string(op.chunk) : "") +
-         (op.position_bias != nullptr ? " position bias" : "");
-}
-std::string detail(const AttendLocal& op) {
-  const LocalMask& m = op.mask;
-  return std::to_string(op.head_dim) + (m.causal ? " causal" : "") + " " +
-         std::to_string(m.window) + " " + std::to_string(m.global_tokens) + " " +
-         std::to_string(static_cast<int>(m.queries)) + " " + std::to_string(m.block_size) + " " +
-         std::to_string(m.random_blocks) + (op.slopes != nullptr ? " slopes" : "") +
-         (op.position_bias != nullptr ? " position bias" : "");
-}
-std::string detail(const Gated& op) { return std::to_string(static_cast<int>(op.activation)); }
-std::string detail(const Activate& op) { return std::to_string(static_cast<int>(op.activation)); }
-std::string detail(const Route& op) {
-  return std::to_string(static_cast<int>(op.scoring)) + (op.selection_bias != nullptr ? " b" : "") +
-         (op.expert_scale != nullptr ? " s" : "") + (op.normalize ? " n" : "") + " " +
-         std::to_string(op.kept_groups) + "/" + std::to_string(op.groups);
-}
-std::string detail(const Conv1d& op) {
-  return std::to_string(op.taps) + (op.bias != nullptr ? " bias" : "") + (op.silu ? " silu" : "");
-}
-std::string detail(const GatedDelta& op) {
-  return std::to_string(op.key_heads) + " " + std::to_string(op.key_dim) +
-         (op.tiled ? " tiled" : "");
-}
-std::string detail(const Mamba2Scan& op) {
-  return std::to_string(op.groups) + " " + std::to_string(op.state_dim);
-}
-std::string detail(const SelectColumns& op) {
-  return std::to_string(op.first) + " " + std::to_string(op.period);
-}
-std::string detail(const TransposeHeads& op) {
-  return std::to_string(op.outer) + " " + std::to_string(op.inner);
-}
-
 std::string type_of(const Weight& w) { return quant::traits(w.type()).name; }
-std::string detail(const Embed& op) { return type_of(*op.weight); }
-std::string detail(const EmbedPositions& op) { return type_of(*op.weight); }
-std::string detail(const ExpertLinear& op) {
-  return type_of(*op.weight) + (op.bias != nullptr ? " bias" : "");
+
+// What tells two ops of a kind apart besides their widths: their constants, but of floats only
+// whether they are zero, and of vectors only the size.
+class Constants {
+ public:
+  std::string text;
+
+  Constants& reads(const char*, ValueId&, Need = kRequired) { return *this; }
+  Constants& state(const char*, int&) { return *this; }
+  template <class Ids>
+  Constants& makes(const char*, Ids&, size_t = 1) {
+    return *this;
+  }
+  template <class T>
+  Constants& takes(const char*, T& constant, Need = kRequired) {
+    text += " " + told(constant);
+    return *this;
+  }
+
+ private:
+  template <class T>
+  static std::string told(T constant) {
+    return std::to_string(static_cast<int64_t>(constant));
+  }
+  static std::string told(float constant) { return constant != 0.0f ? "1" : "0"; }
+  static std::string told(const Vector& v) { return std::to_string(v != nullptr ? v->size() : 0); }
+  static std::string told(const WeightPtr& w) {
+    return type_of(*w) + " " + std::to_string(w->experts());
+  }
+  static std::string told(const std::vector<int32_t>& indices) {
+    std::string all;
+    for (const int32_t i : indices) all += " " + std::to_string(i);
+    return all;
+  }
+  // Names of inputs and of segments, which an isolated op has not; row spaces, of ops that are not
+  // compared, as are these.
+  static std::string told(const std::string&) { return ""; }
+  static std::string told(const RowSpace&) { return ""; }
+  static std::string told(const Weights&) { return ""; }
+  static std::string told(const std::vector<Vector>&) { return ""; }
+  static std::string told(const std::shared_ptr<InputSums>&) { return ""; }
+  static std::string told(const ConvWeight&) { return ""; }
+};
+
+std::string constants_of(Op op) {
+  Constants constants;
+  op.visit([&](auto& o) { o.fields(constants); });
+  return constants.text;
 }
-std::string detail(const HeadLinear& op) {
-  return type_of(*op.weight) + " " + std::to_string(op.weight->experts());
-}
-std::string detail(const MixParts& op) { return std::to_string(op.parts); }
-std::string detail(const JoinHeads& op) { return std::to_string(op.heads); }
-std::string detail(const Dispatch& op) { return op.weights != kNoValue ? "weights" : ""; }
-std::string detail(const Combine& op) { return op.weights != kNoValue ? "weights" : ""; }
 
 // Builds the graph around one op: inputs in place of what other ops make, and no more state than it
 // reads.
@@ -209,8 +186,7 @@ class Collector {
   }
 
   void whole(const Op& op) {
-    std::string key = std::string(name_of(op)) + " ";
-    key += op.visit([](const auto& o) { return detail(o); });
+    std::string key = name_of(op) + constants_of(op);
     for (const ValueId id : inputs_of(op)) key += " " + std::to_string(graph_.value(id).cols);
     for (const ValueId id : outputs_of(op)) key += " " + std::to_string(graph_.value(id).cols);
     if (!seen_.insert(key).second) return;

@@ -2,18 +2,6 @@
 
 namespace oxibonsai::graph {
 
-std::vector<ValueId*> Linear::inputs() {
-  if (add == kNoValue) return {&x};
-  return {&x, &add};
-}
-
-std::vector<ValueId*> Linear::outputs() {
-  out.resize(weights.size(), kNoValue);
-  std::vector<ValueId*> all;
-  for (ValueId& id : out) all.push_back(&id);
-  return all;
-}
-
 std::vector<Value> infer(const Linear& op, const Checker& c) {
   const Value& x = c.floats(op.x);
   c.require(!op.weights.empty(), "a linear layer needs a weight");

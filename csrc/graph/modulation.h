@@ -7,36 +7,49 @@
 
 namespace oxibonsai::graph {
 
-// cos, then sin, of x * frequency for each frequency: [rows, 2 * frequencies].
 struct Sinusoids {
   static constexpr const char* kName = "sinusoids";
+  static constexpr const char* kDoc =
+      "Return cos, then sin, of x * frequency: [n, 2 * frequencies]; x has one column.";
   ValueId x = kNoValue;  // one column
   Vector frequencies;
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&x}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("x", x).takes("frequencies", frequencies).makes("out", out);
+  }
 };
 
-// x * (1 + scale) + shift, in every row of x; scale and shift are one row of the sequence.
 struct Modulate {
   static constexpr const char* kName = "modulate";
+  static constexpr const char* kDoc =
+      "Return x * (1 + scale) + shift in every row; scale and shift are one row of the "
+      "sequence.";
   ValueId x = kNoValue;
   ValueId scale = kNoValue;  // [sequences, cols of x]
   ValueId shift = kNoValue;
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&x, &scale, &shift}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("x", x).reads("scale", scale).reads("shift", shift).makes("out", out);
+  }
 };
 
-// x + gate * y, in every row of x and y; the gate is one row of the sequence.
 struct AddGated {
   static constexpr const char* kName = "add_gated";
+  static constexpr const char* kDoc =
+      "Return x + gate * y in every row; the gate is one row of the sequence.";
   ValueId x = kNoValue;
   ValueId y = kNoValue;
   ValueId gate = kNoValue;  // [sequences, cols of x]
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&x, &y, &gate}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("x", x).reads("y", y).reads("gate", gate).makes("out", out);
+  }
 };
 
 std::vector<Value> infer(const Sinusoids& op, const Checker& c);

@@ -2,8 +2,11 @@
 
 // The ops of a graph: one struct each, in the file of its family, with
 //   kName        for messages and prints,
-//   inputs()     pointers to the values that it reads,
-//   outputs()    pointers to the values that it makes,
+//   kDoc         the docstring of the method of this name that Python's Graph has for it; an op
+//                without one has no such method,
+//   fields(f)    its members, each once, in the order of the method's arguments: f.reads() a value,
+//                f.takes() a constant, f.state() a layer of the cache or an entry of the slots,
+//                f.makes() a value,
 //   infer()      its check, which returns what it makes.
 // Every consumer visits the variant, so that an op that one of them forgets does not compile.
 

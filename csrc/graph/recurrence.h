@@ -12,6 +12,8 @@ namespace oxibonsai::graph {
 // asked for. The slot keeps the last taps - 1 rows of x.
 struct Conv1d {
   static constexpr const char* kName = "conv1d";
+  static constexpr const char* kDoc =
+      "Return a causal depthwise convolution over a sequence's tokens.";
   ValueId x = kNoValue;  // [tokens, channels]
   Vector weight;         // [channels, taps]
   Vector bias;           // [channels] or null
@@ -19,8 +21,17 @@ struct Conv1d {
   int slot = 0;  // of StateSpec::slot
   bool silu = false;
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&x}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("x", x)
+        .takes("weight", weight)
+        .takes("bias", bias, kNullable)
+        .takes("taps", taps)
+        .state("slot", slot)
+        .takes("silu", silu, kOptional)
+        .makes("out", out);
+  }
 };
 
 // The columns of a scan's state that lie together; a head's last block is filled up with zeros.
@@ -39,6 +50,9 @@ inline int64_t scan_floats(int64_t heads, int64_t key_dim, int64_t value_dim) {
 // q and k are divided by sqrt(their sum of squares + eps) first, q by sqrt(key_dim) too.
 struct GatedDelta {
   static constexpr const char* kName = "gated_delta";
+  static constexpr const char* kDoc =
+      "Return the gated delta rule over a sequence's tokens: [tokens, value_heads * "
+      "value_dim].";
   ValueId qkv = kNoValue;    // [tokens, 2 * key_heads * key_dim + value_heads * value_dim]
   ValueId alpha = kNoValue;  // [tokens, value_heads]
   ValueId beta = kNoValue;   // [tokens, value_heads]
@@ -50,8 +64,22 @@ struct GatedDelta {
   float eps = 0.0f;
   int slot = 0;  // of StateSpec::slot
   ValueId out = kNoValue;
-  std::vector<ValueId*> inputs() { return {&qkv, &alpha, &beta}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("qkv", qkv)
+        .reads("alpha", alpha)
+        .reads("beta", beta)
+        .takes("dt_bias", dt_bias)
+        .takes("decay", decay)
+        .takes("key_heads", key_heads)
+        .takes("key_dim", key_dim)
+        .takes("value_dim", value_dim)
+        .takes("tiled", tiled)
+        .takes("eps", eps)
+        .state("slot", slot)
+        .makes("out", out);
+  }
 };
 
 // The scan of Mamba 2. Each head keeps a matrix S [state_dim, head_dim]; a token with input x, and
@@ -61,14 +89,27 @@ struct GatedDelta {
 //   out = S^T c + skip * x
 struct Mamba2Scan {
   static constexpr const char* kName = "mamba2_scan";
+  static constexpr const char* kDoc =
+      "Return the scan of Mamba 2 over a sequence's tokens: [tokens, heads * head_dim].";
   ValueId xbc = kNoValue;        // [tokens, heads * head_dim + 2 * groups * state_dim]
   ValueId time_step = kNoValue;  // [tokens, heads]
   Vector dt_bias, decay, skip;   // [heads]; decay is negative
   int groups = 0, state_dim = 0;
   int slot = 0;            // of StateSpec::slot
   ValueId out = kNoValue;  // [tokens, heads * head_dim]
-  std::vector<ValueId*> inputs() { return {&xbc, &time_step}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("xbc", xbc)
+        .reads("time_step", time_step)
+        .takes("dt_bias", dt_bias)
+        .takes("decay", decay)
+        .takes("skip", skip)
+        .takes("groups", groups)
+        .takes("state_dim", state_dim)
+        .state("slot", slot)
+        .makes("out", out);
+  }
 };
 
 // The selective scan of Mamba 1. Each channel keeps a vector h [state_dim]; a token does
@@ -77,6 +118,8 @@ struct Mamba2Scan {
 //   out = sum(h * c) + skip * x
 struct MambaScan {
   static constexpr const char* kName = "mamba_scan";
+  static constexpr const char* kDoc =
+      "Return the selective scan of Mamba 1 over a sequence's tokens: [tokens, channels].";
   ValueId x = kNoValue;                // [tokens, channels]
   ValueId time_step = kNoValue;        // [tokens, channels]
   ValueId b = kNoValue, c = kNoValue;  // [tokens, state_dim]
@@ -84,8 +127,19 @@ struct MambaScan {
   Vector decay;                        // [channels, state_dim], negative
   int slot = 0;                        // of StateSpec::slot
   ValueId out = kNoValue;              // [tokens, channels]
-  std::vector<ValueId*> inputs() { return {&x, &time_step, &b, &c}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("x", x)
+        .reads("time_step", time_step)
+        .reads("b", b)
+        .reads("c", c)
+        .takes("dt_bias", dt_bias)
+        .takes("decay", decay)
+        .takes("skip", skip)
+        .state("slot", slot)
+        .makes("out", out);
+  }
 };
 
 // The scan of RWKV-7. Each head keeps a matrix S [head_dim, head_dim]; a token does
@@ -94,13 +148,26 @@ struct MambaScan {
 // where exp(...) is a factor of each row of S.
 struct Wkv7Scan {
   static constexpr const char* kName = "wkv7_scan";
+  static constexpr const char* kDoc =
+      "Return the scan of RWKV-7 over a sequence's tokens: [tokens, heads * head_dim].";
   ValueId r = kNoValue, w = kNoValue, k = kNoValue, v = kNoValue;  // [tokens, heads * head_dim]
   ValueId kk = kNoValue, a = kNoValue;                             // as r
   int head_dim = 0;
   int slot = 0;            // of StateSpec::slot
   ValueId out = kNoValue;  // as r
-  std::vector<ValueId*> inputs() { return {&r, &w, &k, &v, &kk, &a}; }
-  std::vector<ValueId*> outputs() { return {&out}; }
+
+  template <class F>
+  void fields(F& f) {
+    f.reads("r", r)
+        .reads("w", w)
+        .reads("k", k)
+        .reads("v", v)
+        .reads("kk", kk)
+        .reads("a", a)
+        .takes("head_dim", head_dim)
+        .state("slot", slot)
+        .makes("out", out);
+  }
 };
 
 std::vector<Value> infer(const Conv1d& op, const Checker& c);

@@ -53,6 +53,7 @@ std::vector<int32_t> to_words(const Batch& batch) {
   for (const Span& s : batch.spans) {
     words.insert(words.end(), {s.first, s.count, s.pool, s.slot, s.visible, s.encoded});
     put(&words, s.pages);
+    put(&words, s.row_slots);
     words.push_back(static_cast<int32_t>(s.blocks.size()));
     for (const auto& [first, last] : s.blocks) words.insert(words.end(), {first, last});
   }
@@ -76,6 +77,7 @@ Batch from_words(const std::vector<int32_t>& words) {
     s.visible = read.next();
     s.encoded = read.next();
     s.pages = read.list();
+    s.row_slots = read.list();
     for (int32_t blocks = read.next(); blocks > 0; --blocks) {
       const int32_t first = read.next();
       s.blocks.emplace_back(first, read.next());
@@ -94,7 +96,8 @@ std::vector<Batch> pieces(const Batch& batch, int64_t rows) {
   if (rows < 1) throw RequestError("a piece of a batch has at least one row");
   bool divisible = has_tokens_only(batch) && batch.positions.empty() &&
                    std::is_sorted(batch.outputs.begin(), batch.outputs.end());
-  for (const Span& s : batch.spans) divisible = divisible && s.blocks.empty() && s.visible == 0;
+  for (const Span& s : batch.spans)
+    divisible = divisible && s.blocks.empty() && s.row_slots.empty() && s.visible == 0;
   if (!divisible || batch.rows() <= rows) return {batch};
   std::vector<Batch> all;
   int64_t row = 0;  // of the whole batch

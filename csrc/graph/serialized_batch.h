@@ -16,7 +16,8 @@ std::vector<int32_t> to_words(const Batch& batch);
 Batch from_words(const std::vector<int32_t>& words);
 
 // The same rows in order, as batches of `rows` rows each, the last one of what is left. One batch
-// where its rows cannot be told apart so: with blocks, inputs, segments, or outputs out of order.
+// where its rows cannot be told apart so: with blocks, slots for rows, inputs, segments, or outputs
+// out of order.
 std::vector<Batch> pieces(const Batch& batch, int64_t rows);
 
 }  // namespace oxibonsai::graph

@@ -91,9 +91,8 @@ void ShardingPropagation::find_scans(const T& op) {
 }
 
 template <class T>
-void ShardingPropagation::collect(const T& op) {
-  for (const ValueId id : inputs_of(op))
-    if (id != kNoValue) require_gathered(id);
+std::enable_if_t<kReadsAllColumns<T>> ShardingPropagation::collect(const T& op) {
+  for (const ValueId id : inputs_of(op)) require_gathered(id);
 }
 
 template <class T>
@@ -104,11 +103,10 @@ void ShardingPropagation::collect_by_column(const T& op) {
                     : out);
 }
 
-void ShardingPropagation::collect(const Activate& op) { collect_by_column(op); }
-void ShardingPropagation::collect(const Scale& op) { collect_by_column(op); }
-void ShardingPropagation::collect(const Xielu& op) { collect_by_column(op); }
-void ShardingPropagation::collect(const Clamp& op) { collect_by_column(op); }
-void ShardingPropagation::collect(const Softcap& op) { collect_by_column(op); }
+template <class T>
+std::enable_if_t<kIsByColumn<T>> ShardingPropagation::collect(const T& op) {
+  collect_by_column(op);
+}
 void ShardingPropagation::collect(const AddVector& op) { collect_by_column(op); }
 
 // Their result has fewer columns than what they read, or fewer rows, and is put together instead.

@@ -21,9 +21,30 @@ int64_t scan_units(const Graph& graph, const Mamba2Scan& op, int ranks);
 int64_t scan_units(const Graph& graph, const MambaScan& op, int ranks);
 int64_t scan_units(const Graph& graph, const Wkv7Scan& op, int ranks);
 
+template <class T, class... All>
+constexpr bool kIsAnyOf = (std::is_same_v<T, All> || ...);
+
+// Every op has a rule that says which columns each process computes. These are replicated: every
+// process computes the whole result from whole inputs. An op that is neither here nor among the
+// rules of ShardingPropagation::collect() and Partitioner::put() does not compile.
 template <class T>
-constexpr bool kIsScan = std::is_same_v<T, GatedDelta> || std::is_same_v<T, Mamba2Scan> ||
-                         std::is_same_v<T, MambaScan> || std::is_same_v<T, Wkv7Scan>;
+constexpr bool kIsReplicated =
+    kIsAnyOf<T, Embed, EmbedPositions, Input, InsertRows, SelectOutputs, RoundInt8, Hadamard,
+             Observe, RopeTable, PrepareHeads, AttendLocal, Route, Dispatch, GateRows, Conv1d,
+             TransposeHeads, JoinRows, SplitRows, Sinusoids, Modulate, AddGated, GroupMoments,
+             Conv2d, MixParts, MatchRms, GaussianTopK, Gather, Add>;
+
+// Ops of one input x in which each column depends on the same column of x and on nothing else.
+template <class T>
+constexpr bool kIsByColumn = kIsAnyOf<T, Activate, Scale, Xielu, Clamp, Softcap>;
+
+template <class T>
+constexpr bool kIsScan = kIsAnyOf<T, GatedDelta, Mamba2Scan, MambaScan, Wkv7Scan>;
+
+// Ops that read all columns of their inputs; Route says more besides.
+template <class T>
+constexpr bool kReadsAllColumns =
+    kIsReplicated<T> || kIsScan<T> || kIsAnyOf<T, Linear, ExpertLinear>;
 
 // Runs of value heads, each of which has one for each key head where these are tiled. Several have
 // to be put together behind the scan: a process has a part of each.
@@ -64,16 +85,13 @@ class ShardingPropagation {
   void find_scans(const T& op);
 
   template <class T>
-  void collect(const T& op);
+  std::enable_if_t<kReadsAllColumns<T>> collect(const T& op);
+  template <class T>
+  std::enable_if_t<kIsByColumn<T>> collect(const T& op);
   template <class T>
   void collect_by_column(const T& op);
   template <class T>
   void collect_norm(const T& op);
-  void collect(const Activate& op);
-  void collect(const Scale& op);
-  void collect(const Xielu& op);
-  void collect(const Clamp& op);
-  void collect(const Softcap& op);
   void collect(const AddVector& op);
   void collect(const Gated& op);
   void collect(const Combine& op);

@@ -137,11 +137,11 @@ class Partitioner {
     value(out).units = units;
   }
 
-  // Replicated: computed in every process.
   template <class T>
-  void put(const T& op) {
+  std::enable_if_t<kIsReplicated<T>> put(const T& op) {
     replicate(op);
   }
+  // Computes an op in every process.
   void replicate(Op op) {
     const std::vector<ValueId> outputs = outputs_of(op);
     gather(inputs_of(op));
@@ -153,7 +153,7 @@ class Partitioner {
   // An op of one input whose columns are each computed from the same one.
   template <class T, class Narrow>
   void put_by_column(T op, const Narrow& narrow) {
-    if (!is_split(op.x)) return put<T>(op);
+    if (!is_split(op.x)) return replicate(op);
     const int64_t units = value(op.x).units;
     const ValueId out = op.out;
     op.x = value(op.x).part;
@@ -164,18 +164,17 @@ class Partitioner {
   void put_by_column(const T& op) {
     put_by_column(op, [](T*, int64_t) {});
   }
-  void put(const Activate& op) { put_by_column(op); }
-  void put(const Scale& op) { put_by_column(op); }
-  void put(const Xielu& op) { put_by_column(op); }
-  void put(const Clamp& op) { put_by_column(op); }
-  void put(const Softcap& op) { put_by_column(op); }
+  template <class T>
+  std::enable_if_t<kIsByColumn<T>> put(const T& op) {
+    put_by_column(op);
+  }
   void put(const AddVector& op) {
     put_by_column(op,
                   [this](AddVector* o, int64_t units) { o->vector = own_part(o->vector, units); });
   }
 
   void put(Gated op) {
-    if (!is_split(op.gate) && !is_split(op.up)) return put<Gated>(op);
+    if (!is_split(op.gate) && !is_split(op.up)) return replicate(op);
     const int64_t units = value(is_split(op.gate) ? op.gate : op.up).units;
     const ValueId out = op.out;
     op.gate = part(op.gate, units);
@@ -186,7 +185,7 @@ class Partitioner {
   // Groups of neighbouring columns, each computed from its own.
   template <class Norm>
   void put_norm(const Norm& op) {
-    if (!is_split(op.x) || op.groups % value(op.x).units != 0) return put<Norm>(op);
+    if (!is_split(op.x) || op.groups % value(op.x).units != 0) return replicate(op);
     const int64_t cols = from_.value(op.x).cols;
     put_by_column(op, [&](Norm* o, int64_t units) {
       o->groups = static_cast<int>(width(op.groups, units));
@@ -202,7 +201,7 @@ class Partitioner {
   void put(Rope op) {
     const ShardedValue& x = value(op.x);
     if (!is_split(op.x) || from_.value(op.x).cols / x.units % op.head_dim != 0)
-      return put<Rope>(op);
+      return replicate(op);
     const ValueId out = op.out;
     const int64_t units = x.units;
     op.table = whole(op.table);
@@ -212,7 +211,7 @@ class Partitioner {
 
   void put(StoreKv op) {
     const PagedLayer& layer = from_.state().paged[static_cast<size_t>(op.layer)];
-    if (!splits_heads(layer, ranks_)) return put<StoreKv>(op);
+    if (!splits_heads(layer, ranks_)) return replicate(op);
     op.k = part(op.k, layer.kv_heads);
     op.v = part(op.v, layer.kv_heads);
     to_.add(op);
@@ -221,7 +220,7 @@ class Partitioner {
   void put(Attend op) {
     const PagedLayer& layer = from_.state().paged[static_cast<size_t>(op.layer)];
     const int64_t units = query_units(layer, op, ranks_);
-    if (units == 0) return put<Attend>(op);
+    if (units == 0) return replicate(op);
     const ValueId out = op.out;
     op.q = part(op.q, units);
     op.heads = static_cast<int>(width(op.heads, units));
@@ -269,7 +268,7 @@ class Partitioner {
   // value heads has one for each key head, and the rank has neighbouring ones of each run.
   void put(GatedDelta op) {
     const int64_t units = scan_units(op);
-    if (units == 0) return put<GatedDelta>(op);
+    if (units == 0) return replicate(op);
     const int64_t keys = int64_t{op.key_heads} * op.key_dim;
     const int64_t heads = from_.value(op.alpha).cols;
     const int64_t runs = value_runs(op, heads);
@@ -320,7 +319,7 @@ class Partitioner {
 
   void put(Mamba2Scan op) {
     const int64_t units = scan_units(op);
-    if (units == 0) return put<Mamba2Scan>(op);
+    if (units == 0) return replicate(op);
     gather({op.xbc, op.time_step});
     const ValueId xbc = whole(op.xbc), out = op.out;
     const int64_t cols = from_.value(op.xbc).cols, inner = from_.value(out).cols;
@@ -342,7 +341,7 @@ class Partitioner {
 
   void put(MambaScan op) {
     const int64_t units = scan_units(op);
-    if (units == 0) return put<MambaScan>(op);
+    if (units == 0) return replicate(op);
     gather({op.x, op.time_step, op.b, op.c});
     const ValueId out = op.out;
     op.x = part(op.x, units);
@@ -357,16 +356,16 @@ class Partitioner {
 
   void put(Wkv7Scan op) {
     const int64_t units = scan_units(op);
-    if (units == 0) return put<Wkv7Scan>(op);
+    if (units == 0) return replicate(op);
     gather(inputs_of(op));
     const ValueId out = op.out;
-    for (ValueId* id : op.inputs()) *id = part(*id, units);
+    for (ValueId* id : {&op.r, &op.w, &op.k, &op.v, &op.kk, &op.a}) *id = part(*id, units);
     add_part(op, out, units);
   }
 
   void put(HeadLinear op) {
     const int64_t heads = op.weight->experts();
-    if (!is_split(op.x) || value(op.x).units != heads) return put<HeadLinear>(op);
+    if (!is_split(op.x) || value(op.x).units != heads) return replicate(op);
     const ValueId out = op.out;
     const Range r = own(heads, heads);
     op.x = value(op.x).part;
@@ -376,7 +375,7 @@ class Partitioner {
 
   void put(JoinHeads op) {
     const int64_t units = value(is_split(op.a) ? op.a : op.b).units;
-    if ((!is_split(op.a) && !is_split(op.b)) || op.heads % units != 0) return put<JoinHeads>(op);
+    if ((!is_split(op.a) && !is_split(op.b)) || op.heads % units != 0) return replicate(op);
     const ValueId out = op.out;
     op.a = part(op.a, units);
     op.b = part(op.b, units);
@@ -388,7 +387,7 @@ class Partitioner {
   void put(const SelectColumns& op) {
     const bool heads =
         is_split(op.x) && from_.value(op.x).cols / op.period % value(op.x).units == 0;
-    heads ? put_by_column(op) : put<SelectColumns>(op);
+    heads ? put_by_column(op) : replicate(op);
   }
 
   // Splits the rows of each matrix, as what reads the result requires.
@@ -428,7 +427,7 @@ class Partitioner {
 
   void put(ExpertLinear op) {
     const int64_t units = propagation_.units(op.out);
-    if (units == 0) return put<ExpertLinear>(op);
+    if (units == 0) return replicate(op);
     const ValueId out = op.out;
     gather({op.x, op.panels});
     op.x = whole(op.x);
@@ -448,7 +447,7 @@ class Partitioner {
   }
 
   void put(Combine op) {
-    if (!is_split(op.x)) return put<Combine>(op);
+    if (!is_split(op.x)) return replicate(op);
     const int64_t units = value(op.x).units;
     const ValueId out = op.out;
     op.x = value(op.x).part;

@@ -59,4 +59,8 @@ constexpr ValueId kNoValue = -1;
 // Constants of an op. Null stands for an absent one.
 using Vector = std::shared_ptr<const std::vector<float>>;
 
+// Whether a field of an op must be given: always, always but it may be None, or else it is what
+// the struct begins with.
+enum Need : uint8_t { kRequired, kNullable, kOptional };
+
 }  // namespace oxibonsai::graph

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/computed_bytes.h"
 #include "quant/unpack.h"
 
 namespace oxibonsai::graph {
@@ -31,6 +32,7 @@ void Weight::decode_row(int64_t r, float* out) const {
 quant::BlockReport Weight::inspect() const {
   if (expert_bytes_ != rows_ * row_bytes_)
     throw RequestError(name_ + ": a slice of experts is inspected with its whole tensor");
+  const auto held = ComputedBytes::hold(data_);
   return quant::inspect(type_, data_, experts_ * rows_ * cols_);
 }
 

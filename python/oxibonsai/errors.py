@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 def printable(text: str) -> str:
-    """One line that commands no terminal: other characters are escaped."""
+    """Return a text as one line that commands no terminal: other characters are escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -59,3 +62,21 @@ class ParityError(OxiBonsaiError):
 
 class SourceError(OxiBonsaiError):
     """A model that can't be found or fetched."""
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Say which extra of the package has a module that the imports within lack.
+
+    Args:
+        extra: As ``pip install 'oxibonsai[extra]'`` names it.
+
+    Raises:
+        UnsupportedError: A module is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        raise UnsupportedError(
+            f"{e.name} is not installed: pip install 'oxibonsai[{extra}]' brings it"
+        ) from e

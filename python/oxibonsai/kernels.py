@@ -64,7 +64,7 @@ class QuantizedMatrix:
         return _core.decode(self.quant_type, self.blocks.reshape(-1)).reshape(self.rows, self.cols)
 
     def multiply(self, x: Floats, device: Device) -> Floats:
-        """float32 [n, cols] to [n, rows]."""
+        """Return float32 [n, rows] of [n, cols]."""
         if device not in self._executables:
             graph = _core.Graph()
             (y,) = graph.linear(graph.input("x", self.cols), [self._weight])
@@ -160,7 +160,7 @@ def flash_attention(
     kv_type: str = "f32",
     device: str | Device | None = None,
 ) -> Any:
-    """Softmax attention that never holds all scores, for one sequence or a batch of them.
+    """Compute softmax attention that never holds all scores, for one sequence or a batch of them.
 
     Args:
         q: float32 [heads, n, dim] or [batch, heads, n, dim].
@@ -257,7 +257,7 @@ def _attend_causally(
 def _causal_graphs(
     heads: int, kv_heads: int, dim: int, scale: float, window: int, softcap: float
 ) -> tuple[_core.Graph, _core.Graph]:
-    """One that only stores keys and values, and one that attends to them too."""
+    """Return a graph that only stores keys and values, and one that attends to them too."""
     store, attend = _core.Graph(), _core.Graph()
     for graph in (store, attend):
         graph.add_paged_layer(_core.PagedLayer(kv_heads, dim, dim))
@@ -283,7 +283,7 @@ def _attend_locally(device: Device, q: Floats, k: Floats, v: Floats, scale: floa
 def _spans(
     tables: list[list[int]], first: int, count: int, arrays: dict[str, Floats]
 ) -> _core.Batch:
-    """One span for each sequence; arrays [batch, heads, n, dim] become rows [batch * n, ...]."""
+    """Return one span for each sequence; arrays [batch, heads, n, dim] become rows [batch * n, ...]."""
     batch = _core.Batch()
     for pages in tables:
         batch.add_span(count, first=first, pages=pages)

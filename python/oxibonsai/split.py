@@ -13,16 +13,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from oxibonsai import _core
-from oxibonsai.checkpoint.model_file import (
+from oxibonsai.checkpoint.gguf import (
     SPLIT_COUNT,
     SPLIT_KEYS,
     SPLIT_NUMBER,
     SPLIT_SET,
     SPLIT_TENSORS,
-    ModelFile,
+    GgufModel,
 )
+from oxibonsai.checkpoint.reader import Reader, TensorInfo
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.files.progress import Progress, counted
+from oxibonsai.files.shards import MOST_SHARDS, shard_name
 from oxibonsai.files.whole_file import (
     follow_links,
     is_replaced,
@@ -30,7 +32,6 @@ from oxibonsai.files.whole_file import (
     put_in_place,
     written_whole,
 )
-from oxibonsai.sources.shards import MOST_SHARDS, shard_name
 
 _Tensors = list[_core.TensorInfo]
 
@@ -62,13 +63,13 @@ def split(
 
     Raises:
         RequestError: Neither limit is given, or both, or one below 1, or there would be too many.
-        SourceError, FormatError: As :meth:`ModelFile.open`.
+        SourceError, FormatError: As :meth:`GgufModel.open`.
     """
     limits = [n for n in (max_bytes, max_tensors) if n is not None]
     if len(limits) != 1 or limits[0] < 1:
         raise RequestError("split takes one of max_bytes and max_tensors, at least 1")
     source, out = Path(source), Path(out)
-    file = ModelFile.open(source)
+    file = GgufModel.open(source)
     parts = _parts(file, max_bytes, max_tensors)
     if len(parts) > MOST_SHARDS:
         raise RequestError(
@@ -100,7 +101,7 @@ def split(
 
 
 def _scratch_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Once the shards are out of it, it is no error that it can't be removed."""
+    """Make a folder for shards; once they are out of it, it is no error that it can't be removed."""
     return tempfile.TemporaryDirectory(dir=parent, prefix=".split-", ignore_cleanup_errors=True)
 
 
@@ -145,7 +146,7 @@ def merge(
     write_whole(file, out, progress)
 
 
-def write_whole(file: ModelFile, out: Path, progress: Progress | None = None) -> None:
+def write_whole(file: Reader, out: Path, progress: Progress | None = None) -> None:
     """Write an opened model as one file, with the metadata and tensors that it has."""
     with written_whole(out) as sink:
         writer = _core.GgufWriter(sink, file.alignment)
@@ -153,9 +154,9 @@ def write_whole(file: ModelFile, out: Path, progress: Progress | None = None) ->
         _copy_tensors(file, file.tensors, writer, _counted(file, progress))
 
 
-def _open_set(sources: Sequence[Path]) -> ModelFile:
+def _open_set(sources: Sequence[Path]) -> GgufModel:
     if len(sources) == 1:
-        return ModelFile.open(sources[0])
+        return GgufModel.open(sources[0])
     if len({p.resolve() for p in sources}) != len(sources):
         raise RequestError("merge is given a shard twice")
     files = [_core.GgufFile(str(p)) for p in sources]
@@ -165,7 +166,7 @@ def _open_set(sources: Sequence[Path]) -> ModelFile:
         absent = [str(i + 1) for i in range(expected) if i not in named]
         listed = ", ".join(absent[:8]) + (" ..." if len(absent) > 8 else "")
         raise RequestError(f"merge lacks {len(absent)} of {expected} shards: {listed}")
-    return ModelFile(sorted(files, key=_number))
+    return GgufModel(sorted(files, key=_number))
 
 
 def _number(file: _core.GgufFile) -> int:
@@ -175,7 +176,7 @@ def _number(file: _core.GgufFile) -> int:
     return number
 
 
-def _parts(file: ModelFile, max_bytes: int | None, max_tensors: int | None) -> list[_Tensors]:
+def _parts(file: GgufModel, max_bytes: int | None, max_tensors: int | None) -> list[_Tensors]:
     """Return the tensors of each shard, in their order."""
     if max_tensors is not None:
         count = max(1, len(file.tensors))
@@ -193,8 +194,8 @@ def _parts(file: ModelFile, max_bytes: int | None, max_tensors: int | None) -> l
     return parts
 
 
-def _identity(file: ModelFile) -> str:
-    """Names a set, so that shards of two models with the same tensors are told apart."""
+def _identity(file: GgufModel) -> str:
+    """Name a set, so that shards of two models with the same tensors are told apart."""
     digest = hashlib.blake2b(digest_size=16)
     for tensor in file.tensors:
         digest.update(f"{tensor.name} {tensor.shape} {tensor.gguf_id};".encode())
@@ -202,14 +203,17 @@ def _identity(file: ModelFile) -> str:
     return digest.hexdigest()
 
 
-def _copy_metadata(file: ModelFile, writer: _core.GgufWriter) -> None:
+def _copy_metadata(file: Reader, writer: _core.GgufWriter) -> None:
     for key in file.keys():  # noqa: SIM118 - not a dict
         if key not in SPLIT_KEYS:
-            writer.copy_metadata(file.shards[0], key)
+            file.copy_metadata(writer, key)
 
 
 def _copy_tensors(
-    file: ModelFile, tensors: _Tensors, writer: _core.GgufWriter, report: Callable[[int], None]
+    file: Reader,
+    tensors: Sequence[TensorInfo],
+    writer: _core.GgufWriter,
+    report: Callable[[int], None],
 ) -> None:
     for tensor in tensors:
         writer.add_tensor(tensor.name, tensor.shape, tensor.gguf_id, tensor.nbytes)
@@ -221,5 +225,5 @@ def _copy_tensors(
     writer.close()
 
 
-def _counted(file: ModelFile, progress: Progress | None) -> Callable[[int], None]:
+def _counted(file: Reader, progress: Progress | None) -> Callable[[int], None]:
     return counted(sum(t.nbytes for t in file.tensors), progress)

@@ -19,8 +19,8 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import CPU, open_device
 from oxibonsai.diffusion.latents import Grid
 from oxibonsai.diffusion.schedule import shift, sigmas
-from oxibonsai.diffusion.text_files import TextFiles
-from oxibonsai.train.quantizer import GroupQuantizer, quantized
+from oxibonsai.diffusion.text_encoder import TextEncoder
+from oxibonsai.train.network import GroupQuantizer, quantized
 from oxibonsai.train.settings import FORMATS, WeightFormat
 from pictures.autoencoder import encode, learning_rate, load_autoencoder
 from pictures.captions import all_scenes, training_scenes
@@ -53,7 +53,7 @@ _LEARNT = "learnt.safetensors"  # before they are made ternary
 def prompt_states(text_encoder: Path) -> dict[str, torch.Tensor]:
     """What the transformer reads of every caption, as the package computes it: [20, 512] each."""
     device = open_device(CPU, 1)
-    encoder = TextFiles(Checkpoint(text_encoder)).load(device, TEXT_LAYERS)
+    encoder = TextEncoder(Checkpoint(text_encoder), device, TEXT_LAYERS)
     captions = [scene.caption for scene in all_scenes()]
     return {c: torch.from_numpy(encoder.encode([c], PROMPT_LENGTH)[0]) for c in captions}
 

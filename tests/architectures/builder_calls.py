@@ -14,15 +14,17 @@ import hashlib
 import json
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from oxibonsai import _core
+from oxibonsai.architectures.layers import blocks, pooled
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.graph import Builder
-from oxibonsai.models import Weights, architecture_of, read_config
+from oxibonsai.models import ModelConfig, Weights, read_config
 
 RECORDED = Path(__file__).with_name("builder_calls.json")
 
@@ -81,14 +83,31 @@ class LoggedBuilder(Builder):
 
 
 def calls(path: Path) -> list[str]:
-    """Return the calls of a file's whole pass, the output matrix included."""
+    """Return the calls of all passes of a file: the output matrix and heads over pooled states included."""
     checkpoint = Checkpoint(path)
     config, weights = read_config(checkpoint), Weights(checkpoint)
-    architecture, g = architecture_of(checkpoint), LoggedBuilder(config.hadamard)
-    h = architecture.hidden_states(g, config, weights)
-    architecture.logits(g, config, weights, architecture.final_norm(g, config, weights, h))
+    made: list[str] = []
+    for describe in passes(config, weights):
+        g = LoggedBuilder(config.hadamard)
+        describe(g)
+        made += g.log.calls
     weights.refuse_unused()
-    return g.log.calls
+    return made
+
+
+def passes(c: ModelConfig, w: Weights) -> Iterator[Callable[[Builder], object]]:
+    family, own = c.family, c.of_family
+    if family.encode is not None:
+        encode = family.encode
+        yield lambda g: encode(g, own, w)
+    if c.causal:
+        yield lambda g: blocks.logits(
+            g, own, w, family.final_norm(g, own, w, family.hidden_states(g, own, w))
+        )
+    else:
+        yield lambda g: family.hidden_states(g, own, w)
+    if c.classifier is not None:
+        yield lambda g: pooled.scores(g, c, w, g.input(pooled.POOLED, c.hidden_size))
 
 
 def digest(lines: list[str]) -> str:
@@ -101,7 +120,7 @@ def main(names: list[str]) -> None:
 
     found = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for case in cases.DECODERS:
+        for case in cases.ALL:
             if names and case.name not in names:
                 continue
             lines = calls(case.file(Path(scratch) / case.name))

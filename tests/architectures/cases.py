@@ -1,13 +1,18 @@
-"""The decoders whose passes are compared: small random folders, each converted to a file."""
+"""The models whose passes are compared: small random folders, each converted to a file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dense_models as dm
+import encoder_folders
+import encoder_models
+import expert_models as em
+import recurrent_models as rm
 import remote_folders
 
 from oxibonsai.convert.language_model import convert
@@ -78,11 +83,81 @@ class Decoder:
         return path
 
 
+def _saved(case: dm.Case) -> Decoder:
+    name = "mixtral" if case.kind == "Mixtral" else case.name  # there is a llama without experts
+    return Decoder(name, case.kind, lambda folder: dm.save(case, folder))
+
+
+_SECTIONS = {"rope_type": "default", "rope_theta": 5e4, "mrope_section": [4, 2, 2]}
+_TOWER = {"depth": 1, "hidden_size": 64, "num_heads": 2, "patch_size": 4}
+
+
+def save_seeing(kind: str, vision: dict[str, Any], folder: Path, **text: Any) -> None:
+    """Writes the folder of a model that sees, with random weights in float32."""
+    import torch
+    import transformers
+
+    sizes = {**dm._SIZES, "rope_parameters": _SECTIONS, **text}
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=sizes, vision_config={**_TOWER, **vision}, tie_word_embeddings=False
+    )
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).float()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            values = dm.random_values(name, tuple(parameter.shape))
+            parameter.copy_(torch.from_numpy(values))
+    model.save_pretrained(folder)
+
+
+_SEEING = [
+    Decoder("qwen2vl", "qwen2_vl_text", partial(save_seeing, "Qwen2VL", {"embed_dim": 32})),
+    Decoder(
+        "qwen2.5vl", "qwen2_5_vl_text",
+        partial(save_seeing, "Qwen2_5_VL", {"intermediate_size": 40, "out_hidden_size": 64}),
+    ),
+    Decoder(
+        "qwen3vl", "qwen3_vl_text",
+        partial(
+            save_seeing, "Qwen3VL",
+            {"intermediate_size": 40, "out_hidden_size": 64, "num_position_embeddings": 16,
+             "deepstack_visual_indexes": [0]}, head_dim=16,
+        ),
+    ),
+    Decoder(
+        "qwen3vlmoe", "qwen3_vl_moe_text",
+        partial(
+            save_seeing, "Qwen3VLMoe",
+            {"intermediate_size": 40, "out_hidden_size": 64, "num_position_embeddings": 16,
+             "deepstack_visual_indexes": [0]}, head_dim=16, num_experts=4, num_experts_per_tok=2,
+            moe_intermediate_size=24,
+        ),
+    ),
+]  # fmt: skip
 DECODERS = [
-    *(Decoder(c.name, c.kind, lambda folder, c=c: dm.save(c, folder)) for c in (*_OWN, *dm.CASES)),  # type: ignore[misc]
+    *map(_saved, (*_OWN, *dm.CASES, *em.CASES)),
     *(
         Decoder(f"{f.name} (remote)", f.name, lambda folder, f=f: remote_folders.save(f, folder))  # type: ignore[misc]
         for f in remote_folders.FOLDERS
-        if f.name not in ("rwkv7", "plamo2")
+    ),
+    *(Decoder(c.name, c.kind, c.save) for c in rm.CASES),
+    *_SEEING,
+]
+ENCODERS = [
+    *(
+        Decoder(
+            c.name,
+            c.name if c.name == "gemma-embedding" else c.kind,  # which is also that of a decoder
+            lambda folder, c=c: encoder_models.save(c, folder),  # type: ignore[misc]
+        )
+        for c in (*encoder_models.ENCODERS, *encoder_models.CLASSIFIERS, *encoder_models.SEQ2SEQ)
+    ),
+    *(
+        Decoder(
+            f"{name} (remote)",
+            name.removesuffix("-code").removesuffix("-plain"),
+            lambda folder, f=f: remote_folders.save(f, folder),  # type: ignore[misc]
+        )
+        for name, f in encoder_folders.FOLDERS.items()
     ),
 ]
+ALL = [*DECODERS, *ENCODERS]

@@ -10,11 +10,11 @@ from typing import Any, cast
 import numpy as np
 
 from oxibonsai.architectures.schema.family import Family
-from oxibonsai.architectures.schema.fields import as_read
 from oxibonsai.architectures.schema.sources import ConfigJson
 from oxibonsai.architectures.schema.tensors import Lazy
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert.parameters import Parameter
+from oxibonsai.checkpoint.metadata import as_read
+from oxibonsai.checkpoint.parameters import Parameter
 from oxibonsai.models.keys import Keys
 
 CONFIG = Path("folder") / "config.json"
@@ -32,7 +32,9 @@ def keys_of(
         path=Path("file.gguf"),
         architecture=architecture,
         file=SimpleNamespace(
-            get=lambda key, default=None: values.get(key, default), keys=lambda: list(values)
+            get=lambda key, default=None: values.get(key, default),
+            text=lambda key, default=None: values.get(key, default),
+            keys=lambda: list(values),
         ),
         tensor_names=set(held) | set(tensors or {}),
         has=lambda name: name in held or name in (tensors or {}),

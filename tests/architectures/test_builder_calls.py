@@ -16,7 +16,7 @@ pytestmark = pytest.mark.hf
 RECORDED = json.loads(builder_calls.RECORDED.read_text())
 
 
-@pytest.mark.parametrize("case", cases.DECODERS, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", cases.ALL, ids=lambda c: c.name)
 def test_a_pass_makes_the_calls_that_were_recorded(case: cases.Decoder, tmp_path: Path) -> None:
     lines = builder_calls.calls(case.file(tmp_path / "model"))
     assert builder_calls.digest(lines) == RECORDED[case.name], "\n".join(lines)

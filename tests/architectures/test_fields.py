@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -10,8 +10,11 @@ from fake_file import config_json, keys_of
 
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
+    COUNT,
+    Checked,
     Fixed,
     Implied,
+    Stated,
     biased,
     count,
     count_or_zero,
@@ -131,6 +134,35 @@ def test_what_readers_of_a_file_know_is_refused_in_a_folder_that_says_otherwise(
     assert described.write_gguf(6, None) == {}
     with pytest.raises(UnsupportedError, match=r"heads is 7; files have no key .* take 6"):
         described.read_config_json(config_json(heads=7), {"num_layers": 3})
+
+
+def test_a_field_may_have_to_suit_those_before_it() -> None:
+    described = Checked(
+        Stated(COUNT, ("heads",), "heads"),
+        lambda known, heads: "" if known["width"] % heads == 0 else f"{heads} heads do not divide",
+    )
+    assert described.read_config_json(config_json(heads=4), {"width": 8}) == 4
+    assert described.read_gguf(keys_of("toy", {"toy.heads": 4}), {"width": 8}) == 4
+    assert described.write_gguf(4, None) == {"heads": (4, "u32")}
+    assert described.write_config_json(4, None) == {"heads": 4}
+    with pytest.raises(FormatError, match=r"config.json: 3 heads do not divide"):
+        described.read_config_json(config_json(heads=3), {"width": 8})
+    with pytest.raises(FormatError, match=r"file.gguf: 3 heads do not divide"):
+        described.read_gguf(keys_of("toy", {"toy.heads": 3}), {"width": 8})
+
+
+def test_a_key_may_have_no_architecture_before_it() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Named(Toy):
+        """The same with a field more."""
+
+        version: int = count("version", "/toy_version")
+
+    named = replace(TOY, config=Named)
+    c = named.read_config_json(config_json(num_layers=3, version=7))
+    assert named.write_gguf(c)["toy_version"] == (7, "u32")
+    keys = keys_of("toy", {"toy.block_count": 3, "toy.width": 4, "toy_version": 8})
+    assert named.read_gguf(keys).version == 8
 
 
 def test_a_field_that_is_restated_keeps_its_place() -> None:

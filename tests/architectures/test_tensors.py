@@ -5,8 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oxibonsai.architectures.schema.operations import Add, Concatenate, PermuteGrid, Split, Stack
+from oxibonsai.architectures.schema.operations import (
+    Add,
+    Concatenate,
+    Expect,
+    Operation,
+    PermuteGrid,
+    Split,
+    Stack,
+    Transpose,
+)
 from oxibonsai.architectures.schema.tensors import (
+    Either,
     FromConfig,
     Lazy,
     Tensor,
@@ -47,12 +57,14 @@ def table() -> TensorTable:
     )
 
 
-PARAMETERS = ["k.weight", "model.embed.weight", "model.norm.weight", "q.weight"]
+PARAMETERS = dict.fromkeys(
+    ("k.weight", "model.embed.weight", "model.norm.weight", "q.weight"), lazy(ROWS)
+)
 TENSORS = ["output_norm.weight", "qk.weight", "rope_freqs.weight", "token_embd.weight"]
 
 
 def test_entries_come_in_the_order_of_what_they_are_looked_up_by() -> None:
-    found = table().of_parameters([*PARAMETERS, "layers.0.inv_freq"])
+    found = table().of_parameters({**PARAMETERS, "layers.0.inv_freq": lazy(ROWS)})
     assert [e.tensors[0] for e in found] == ["qk.weight", "token_embd.weight", "output_norm.weight"]
     found = table().of_tensors(TENSORS)
     assert [e.parameters[0] for e in found] == [
@@ -66,7 +78,7 @@ def test_a_name_that_no_entry_has_is_refused_by_name() -> None:
     with pytest.raises(
         UnsupportedError, match=r"folder: .* parameter model\.ghost, .* none of Toy's"
     ):
-        table().of_parameters([*PARAMETERS, "model.ghost"])
+        table().of_parameters({**PARAMETERS, "model.ghost": lazy(ROWS)})
     with pytest.raises(
         UnsupportedError, match=r"folder: the tensor blk\.0\.ghost is none of Toy's"
     ):
@@ -76,7 +88,7 @@ def test_a_name_that_no_entry_has_is_refused_by_name() -> None:
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_parameter_that_is_missing_is_named(name: str) -> None:
     with pytest.raises(FormatError, match=rf"folder lacks 1 of the parameters .* first is {name}"):
-        table().of_parameters([n for n in PARAMETERS if n != name])
+        table().of_parameters({n: held for n, held in PARAMETERS.items() if n != name})
 
 
 @pytest.mark.parametrize("name", ["output_norm.weight", "qk.weight", "token_embd.weight"])
@@ -86,7 +98,7 @@ def test_a_tensor_that_is_missing_is_named(name: str) -> None:
 
 
 def test_what_is_optional_may_be_there() -> None:
-    assert len(table().of_parameters([*PARAMETERS, "lm_head.weight"])) == 4
+    assert len(table().of_parameters({**PARAMETERS, "lm_head.weight": lazy(ROWS)})) == 4
 
 
 def test_nothing_is_read_before_it_is_needed() -> None:
@@ -118,3 +130,88 @@ def test_an_entry_that_computes_says_so() -> None:
     assert weight("a", "b", PermuteGrid((2, 3), (1, 0))).moves
     assert Tensor(("a", "b"), ("c",), (Stack(2),)).moves
     assert not norm("a", "b", Add(1.0)).moves
+
+
+def mixture(*, experts: int = 2) -> TensorTable:
+    """Gate and up of a layer's experts: one by one, or all in one parameter, whose columns may be rows."""
+    both = tuple(f"blk.0.ffn_{part}_exps.weight" for part in ("gate", "up"))
+    alone = [tuple(f"experts.{e}.{part}" for e in range(experts)) for part in ("gate", "up")]
+    stacked = (Expect((experts, 6, 4)), Split((3, 3), axis=1))
+    turned = (Expect((experts, 4, 6)), Transpose(), Split((3, 3), axis=1))
+    return TensorTable(
+        "folder",
+        "Toy",
+        [
+            Either(
+                (
+                    tuple(
+                        Tensor(p, (t,), (Stack(experts),)) for p, t in zip(alone, both, strict=True)
+                    ),
+                    (Tensor(("experts.gate_up",), both, stacked),),
+                    (Tensor(("experts.gate_up",), both, turned),),
+                )
+            )
+        ],
+    )
+
+
+ALONE = {f"experts.{e}.{part}": never(3, 4) for e in range(2) for part in ("gate", "up")}
+
+
+@pytest.mark.parametrize(
+    ("held", "operations"),
+    [
+        (ALONE, (Stack,)),
+        ({"experts.gate_up": never(2, 6, 4)}, (Expect, Split)),
+        ({"experts.gate_up": never(2, 4, 6)}, (Expect, Transpose, Split)),
+    ],
+)
+def test_of_several_spellings_the_one_is_taken_that_fits(
+    held: dict[str, Lazy], operations: tuple[type[Operation], ...]
+) -> None:
+    for entry in mixture().of_parameters(held):
+        assert tuple(map(type, entry.operations)) == operations
+        made = entry.forwards([held[name] for name in entry.parameters])
+        assert [lazy.shape for lazy in made] == [(2, 3, 4)] * len(entry.tensors)
+
+
+def test_what_is_written_has_the_first_spelling() -> None:
+    names = ["blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight"]
+    found = mixture().of_tensors(names)
+    assert [e.parameters for e in found] == [
+        ("experts.0.gate", "experts.1.gate"), ("experts.0.up", "experts.1.up"),
+    ]  # fmt: skip
+
+
+def test_of_a_spelling_that_is_there_in_part_the_rest_is_missing() -> None:
+    held = {n: lazy for n, lazy in ALONE.items() if n != "experts.1.up"}
+    with pytest.raises(FormatError, match=r"lacks 1 of .* the first is experts\.1\.up"):
+        mixture().of_parameters(held)
+    with pytest.raises(FormatError, match=r"two parameters of one meaning: .* experts\.gate_up"):
+        mixture().of_parameters({**ALONE, "experts.gate_up": never(2, 6, 4)})
+
+
+def test_a_spelling_of_another_shape_is_refused_by_its_name() -> None:
+    held = {"experts.gate_up": never(2, 5, 4)}
+    (entry,) = mixture().of_parameters(held)
+    with pytest.raises(FormatError, match=r"experts\.gate_up of shape .*\(2, 5, 4\)"):
+        entry.forwards([held["experts.gate_up"]])
+
+
+def test_a_part_of_a_stack_is_read_alone() -> None:
+    entry = Tensor(("a", "b"), ("c",), (PermuteGrid((3, 2), (1, 0)), Stack(2)))
+    (stack,) = entry.forwards([lazy(ROWS), never(6, 4)])
+    assert (stack.shape, [part.shape for part in stack.parts]) == ((2, 6, 4), [(6, 4), (6, 4)])
+    assert np.array_equal(stack.parts[0].read(), ROWS[[0, 2, 4, 1, 3, 5]])
+    first, _ = entry.backwards([stack])
+    assert np.array_equal(first.read(), ROWS)
+    with pytest.raises(AssertionError):
+        stack.read()
+
+
+def test_a_stack_without_parts_is_taken_apart() -> None:
+    entry = Tensor(("a", "b"), ("c",), (Transpose(), Stack(2)))
+    whole = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    assert np.array_equal(entry.backwards([lazy(whole)])[1].read(), whole[1].T)
+    (stack,) = entry.forwards([lazy(whole[0].T), lazy(whole[1].T)])
+    assert np.array_equal(stack.read(), whole)

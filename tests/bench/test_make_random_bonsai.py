@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import make_random_bonsai as maker
 import oxibonsai
 from oxibonsai import SamplingParams, _core
 from oxibonsai.chat import ChatRequest, answer
+from oxibonsai.engine import MtpDraft
 from oxibonsai.tokenizer.byte_level import BYTE_OF
 
 SMALL = maker.Size(layers=2, hidden=256, ff=512, heads=4, kv_heads=2, tied=False)
@@ -80,7 +82,7 @@ def test_a_file_of_each_type_loads_and_runs(
 def test_a_hybrid_file_loads_and_runs(
     tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hybrid = maker.Size(4, 256, 512, 4, 2, False, head_dim=64, hybrid=True)
+    hybrid = maker.Size(4, 256, 512, 4, 2, False, head_dim=64, value_heads=48)
     monkeypatch.setitem(maker.SIZES, "hybrid", hybrid)
     monkeypatch.setattr(maker, "HYBRID_ROWS", SMALL_ROWS)
     out = tmp_path / "random.gguf"
@@ -88,6 +90,89 @@ def test_a_hybrid_file_loads_and_runs(
     logits = oxibonsai.load(out, threads=1, ctx_size=64).logits([1, 2, 3])
     assert np.isfinite(logits).all()
     assert 0.5 < logits.std() < 20
+
+
+def bytes_of(size: maker.Size, type_name: str) -> int:
+    shapes = dict(maker.tensors(size, size.layers))
+    formats = {n: maker.format_of(size, size.layers, maker.FORMATS[type_name], n) for n in shapes}
+    return sum(maker.info(formats[n], n, shape).nbytes for n, shape in shapes.items())
+
+
+@pytest.mark.parametrize(
+    ("type_name", "published"), [("PQ2_0", 7_206_168_928), ("PTQ1_0", 5_946_648_928)]
+)
+def test_bonsai_2_27b_is_as_large_as_the_published_one(type_name: str, published: int) -> None:
+    vocabulary_and_keys = published - bytes_of(maker.BONSAI2["27B"], type_name)
+    assert 10e6 < vocabulary_and_keys < 11.5e6
+
+
+@pytest.mark.parametrize(
+    ("size", "rotated", "widths"),
+    [
+        ("2B", 150, {2048, 6144}),
+        ("4B", 200, {2560, 4096, 9216}),
+        ("9B", 201, {4096, 12288}),
+        ("27B", 401, {5120, 6144, 17408}),
+    ],
+)
+def test_bonsai_2_rotates_the_published_matrices(size: str, rotated: int, widths: set[int]) -> None:
+    of = maker.BONSAI2[size]
+    names, shapes = maker.rotated_names(of, of.layers), dict(maker.tensors(of, of.layers))
+    assert len(names) == rotated
+    assert {shapes[n][1] for n in names} == widths
+    # The block is the largest power of two that divides every width.
+    assert all(w % of.block == 0 for w in widths)
+    assert any(w % (2 * of.block) for w in widths)
+    if size == "27B":
+        plain = [n for n in shapes if n.endswith(maker.UNROTATED)]
+        floats = [n for n, shape in shapes.items() if maker.is_float(n, shape)]
+        assert (len(shapes), len(floats), len(plain)) == (851, 353, 96)
+
+
+def test_the_vision_tower_is_as_large_as_the_published_one() -> None:
+    tensors = maker.tower_tensors(maker.BONSAI2["27B"])
+    total = sum(maker.tower_info(name, shape).nbytes for name, shape in tensors)
+    assert 629_246_976 - total == pytest.approx(20_000, abs=20_000)  # keys and names
+
+
+@pytest.fixture
+def small_bonsai2(monkeypatch: pytest.MonkeyPatch) -> maker.Size:
+    monkeypatch.setattr(maker, "HYBRID_ROWS", 1501)
+    monkeypatch.setattr(maker, "INTERVAL", 2)
+    monkeypatch.setattr(maker, "STATE", 8)
+    for name, value in {
+        "TOWER_LAYERS": 1, "TOWER_HIDDEN": 64, "TOWER_FF": 80, "TOWER_HEADS": 4, "PLACES": 4,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(maker, name, value)
+    return maker.Size(2, 256, 512, 2, 1, True, head_dim=256, value_heads=32, block=256)
+
+
+@pytest.mark.parametrize("type_name", ["PQ2_0", "PTQ1_0", "Q2_0_g64"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_small_bonsai_2_runs_drafts_and_sees(
+    type_name: str, tied: bool, small_bonsai2: maker.Size, tmp_path: Path
+) -> None:
+    size = replace(small_bonsai2, tied=tied)
+    out, tower = tmp_path / "m.gguf", tmp_path / "mmproj.gguf"
+    maker.write(out, "small", type_name, 2, None, seed=0, size=size, drafting=True)
+    maker.write_tower(tower, "small", size, seed=0)
+    engine = oxibonsai.load(out, mmproj=str(tower), threads=1, ctx_size=64, parity="off")
+    logits = engine.logits([1, 2, 3])
+    assert np.isfinite(logits).all()
+    assert 0.3 < logits.std() < 20
+    assert engine.model.config.hadamard is not None
+    assert engine.model.config.hadamard.tied_output is tied
+    assert engine.image_reader is not None
+    controls = {engine.tokenizer.token_bytes(i) for i in engine.eos_ids}
+    assert controls == {b"<|im_end|>", b"<|endoftext|>"}  # of Bonsai 2 248046 and 248044
+    draft = MtpDraft(engine)
+    drawn = engine.submit([1, 2, 3], SHORT, oxibonsai.Options(speculate=draft.speculator))
+    plain = engine.submit([1, 2, 3], SHORT)
+    for sequence in (drawn, plain):
+        engine.advance(sequence)
+        while not sequence.finished:
+            engine.advance(sequence)
+    assert drawn.generated == plain.generated
 
 
 @pytest.mark.usefixtures("small")

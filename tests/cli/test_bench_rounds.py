@@ -6,8 +6,7 @@ from itertools import cycle
 
 import pytest
 
-from oxibonsai.cli.bench import _add_share, _table
-from oxibonsai.cli.bench_rounds import Share, run_rounds
+from oxibonsai.cli.bench import Share, _add_share, _table, run_rounds
 
 
 class Machine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import signal
@@ -10,9 +11,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
+
+from oxibonsai.cli import conversation
+from oxibonsai.engine.sequence import Times
+from oxibonsai.output import Delta
 
 COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
 # Seconds after which something is taken to hang.
@@ -94,3 +100,28 @@ def test_ctrl_c_ends_an_answer_and_the_chat_goes_on(tiny_path: Path) -> None:
     assert process.returncode == 0
     assert said.count(b"[stopped]") == 2
     assert b"Traceback" not in said
+
+
+def test_ctrl_c_prints_the_word_that_was_held_before_its_mark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    class Reply:
+        sequence = SimpleNamespace(shifts=[], num_generated=2, times=Times())
+        finish_reason = None
+
+        def __iter__(self) -> Iterator[Delta]:
+            yield Delta(content="one tw")
+            raise KeyboardInterrupt
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(conversation, "read_prompt_of", lambda *_: None)
+    talk: Any = object.__new__(conversation.Conversation)
+    talk.engine, talk.as_json, talk.wraps, talk.shows_reasoning = None, False, True, True
+    talk._show(Reply())
+    assert screen.getvalue() == "one tw [stopped]\n"

@@ -27,9 +27,14 @@ def run(path: Path, *arguments: str) -> dict[str, Any]:
 def test_speculation_reports_what_was_accepted_and_changes_nothing(tiny_path: Path) -> None:
     plain = run(tiny_path, "-n", "40", "--ignore-eos")
     ngram = run(tiny_path, "-n", "40", "--ignore-eos", "--speculate", "ngram")
-    draft = run(tiny_path, "-n", "40", "--ignore-eos", "-md", str(tiny_path), "--draft-p-min", "0")
-    assert plain["tokens"] == ngram["tokens"] == draft["tokens"]
+    limits = ("--spec-draft-n-max", "4", "--spec-draft-n-min", "2", "--spec-draft-p-min", "0")
+    both = ("--spec-type", "ngram-simple,draft-simple")
+    draft = run(tiny_path, "-n", "40", "--ignore-eos", "-md", str(tiny_path), *limits)
+    mixed = run(tiny_path, "-n", "40", "--ignore-eos", "-md", str(tiny_path), *limits, *both)
+    assert plain["tokens"] == ngram["tokens"] == draft["tokens"] == mixed["tokens"]
     assert draft["speculation"]["accepted"] == draft["speculation"]["proposed"] > 0
+    assert mixed["speculation"]["proposed"] > 0
+    assert "speculation" not in plain
 
 
 def test_samples_best_of_and_beams(tiny_path: Path) -> None:
@@ -69,7 +74,15 @@ def test_a_cut_document_is_said(tiny_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--speculate", "ngram", "-md", "x"), "--speculate or --draft-model, not both"),
+        (("--speculate", "ngram", "-md", "x"), "leave out --speculate or --draft-model"),
+        (("--spec-type", "ngram-mod"), "ngram-mod is not available: there is one kind of n-grams"),
+        (("--spec-type", "draft-eagle3"), "draft-eagle3 is not available"),
+        (("--spec-type", "guess"), "there is no speculation guess; known are auto, none, and"),
+        (("--spec-type", "draft-mtp,draft-dflash"), "names several drafters"),
+        (
+            ("--spec-type", "draft-dflash"),
+            "draft-dflash needs its file: give it with --draft-model",
+        ),
         (("--beams", "2", "--samples", "2"), "--beams goes with"),
         (("--regex", "a", "--choice", "b"), "exclude each other"),
         (("--tool-choice", "auto"), "--tool-choice needs --tools"),

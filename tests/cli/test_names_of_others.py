@@ -12,10 +12,10 @@ import pytest
 from click.shell_completion import ShellComplete
 
 import tiny_model
-from oxibonsai.cli import byte_progress
+from oxibonsai.cli import progress as cli_progress
 from oxibonsai.cli.main import _run as run_command
+from oxibonsai.cli.output import WordWrap
 from oxibonsai.cli.serve import serve
-from oxibonsai.cli.word_wrap import WordWrap
 
 COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
 
@@ -75,7 +75,6 @@ def no_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (["--raw", "-cnv"], "oxibonsai chat is for conversations"),
         (["--raw", "--rope-freq-base", "1e6"], "--rope-freq-base is not available: positions are"),
-        (["--raw", "-e"], "prompts are read as they are: write line ends"),
         (["--raw", "--main-gpu", "1"], "name the GPU: --device cuda:1"),
         (["--raw", "--tempature", "1"], "Did you mean one of: '--chat-template', '--temp'"),
         (["second"], "name the model with -m, and put the text in quotes"),
@@ -93,6 +92,23 @@ def test_more_options_of_llama_cpp_are_explained(
         return
     run_command([*plain, "--raw"])
     assert (code, found.out) == (0, capsys.readouterr().out)
+
+
+@pytest.mark.usefixtures("no_stdin")
+def test_escapes_in_a_prompt_are_read_as_llama_cpp_does(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def prompt(*arguments: str) -> str:
+        line = ["run", "-m", str(tiny_path), "-t", "1", "--raw", "-n", "1", "--json"]
+        assert run_command([*line, *arguments]) == 0
+        ids = map(str, json.loads(capsys.readouterr().out)["prompt_tokens"])
+        assert run_command(["detokenize", "-m", str(tiny_path), "--json", *ids]) == 0
+        text: str = json.loads(capsys.readouterr().out)["text"]
+        return text
+
+    written = r"a\nb\t\"c\\d\x41\q"
+    assert prompt("-p", written) == prompt("-e", "-p", written) == 'a\nb\t"c\\dA\\q'
+    assert prompt("--no-escape", "-p", written) == prompt(written) == written
 
 
 @pytest.mark.usefixtures("no_stdin")
@@ -310,11 +326,11 @@ def test_a_safetensors_file_is_converted_with_its_folder(tmp_path: Path) -> None
 def test_progress_in_a_log_is_lines_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with byte_progress.byte_progress("Packing") as progress:
+    with cli_progress.byte_progress("Packing") as progress:
         progress(1_000_000, 4_000_000)
     assert capsys.readouterr().err == ""  # it was soon done
-    monkeypatch.setattr(byte_progress, "_SECONDS_BETWEEN_LINES", 0.0)
-    with byte_progress.byte_progress("Packing") as progress:
+    monkeypatch.setattr(cli_progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    with cli_progress.byte_progress("Packing") as progress:
         progress(1_000_000, 4_000_000)
         progress(4_000_000, 4_000_000)
     assert capsys.readouterr().err == "Packing: 1 of 4 MB\nPacking: 4 of 4 MB\n"

@@ -201,7 +201,7 @@ def test_info_of_a_remote_file_that_is_none_is_one_line(web: Web) -> None:
 
 
 def test_every_truncation_of_a_remote_header_is_an_error(web: Web, tmp_path: Path) -> None:
-    from oxibonsai.cli.remote_header import remote_checkpoint
+    from oxibonsai.cli.info import remote_checkpoint
     from oxibonsai.errors import FormatError
 
     path = tmp_path / "tiny.gguf"

@@ -13,7 +13,7 @@ import bert_folder
 import float_model
 import oxibonsai
 from oxibonsai import _core
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.imatrix import Entry, Imatrix, write_imatrix
 from oxibonsai.quantize import quantize
 
@@ -36,7 +36,7 @@ def test_a_model_is_quantized(source: Path, tmp_path: Path) -> None:
     options = ("--tensor-type", r"blk\.0\.=q8_0", "--token-embedding-type", "f16", "--threads", "2")
     done = run("quantize", source, out, "q4_k_m", *options)
     assert done.returncode == 0, done.stderr
-    types = {t.name: t.quant_type for t in ModelFile.open(out).tensors}
+    types = {t.name: t.quant_type for t in GgufModel.open(out).tensors}
     assert types["token_embd.weight"] == "F16"
     assert types["blk.0.ffn_down.weight"] == "Q8_0"
     assert types["blk.1.attn_output.weight"] == "Q4_K"
@@ -47,7 +47,7 @@ def test_a_model_is_quantized(source: Path, tmp_path: Path) -> None:
     # 128 columns are no whole block of Q4_K.
     assert "warning: Q4_K has groups of 256 weights" in done.stderr
     quantize(
-        ModelFile.open(source),
+        GgufModel.open(source),
         tmp_path / "same.gguf",
         "q4_k_m",
         patterns=[(r"blk\.0\.", "q8_0")],
@@ -61,15 +61,15 @@ def test_a_dry_run_shows_everything_and_writes_nothing(source: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.iterdir()) == []
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if " x " in line}
-    names = [t.name for t in ModelFile.open(source).tensors if len(t.shape) > 1]
+    names = [t.name for t in GgufModel.open(source).tensors if len(t.shape) > 1]
     assert list(rows) == names
     assert rows["blk.1.ffn_down.weight"][1:] == [
         *("128", "x", "256", "F32", "Q4_K"),
         *("131,072", "18,432"),
     ]
     assert "Q5_0 (for Q4_K)" in " ".join(rows["blk.1.ffn_up.weight"])
-    quantize(ModelFile.open(source), tmp_path / "m.gguf", "q4_k_s")
-    total = sum(t.nbytes for t in ModelFile.open(tmp_path / "m.gguf").tensors)
+    quantize(GgufModel.open(source), tmp_path / "m.gguf", "q4_k_s")
+    total = sum(t.nbytes for t in GgufModel.open(tmp_path / "m.gguf").tensors)
     assert f"bytes become {total:,}: " in done.stdout
 
 
@@ -80,7 +80,7 @@ def test_destruction_is_loud_and_comes_before_the_work(source: Path, tmp_path: P
 
 
 def test_a_quantized_source_is_said_unless_it_is_allowed(source: Path, tmp_path: Path) -> None:
-    quantize(ModelFile.open(source), tmp_path / "q8.gguf", "q8_0")
+    quantize(GgufModel.open(source), tmp_path / "q8.gguf", "q8_0")
     command = ("quantize", tmp_path / "q8.gguf", tmp_path / "m.gguf", "q5_0")
     assert "quantized already (Q8_0)" in run(*command).stderr
     assert "quantized already" not in run(*command, "--allow-requantize").stderr
@@ -117,7 +117,7 @@ def test_types_that_need_an_importance_matrix_say_so(
 
 
 def test_an_importance_matrix_is_used_and_recorded(source: Path, tmp_path: Path) -> None:
-    file = ModelFile.open(source)
+    file = GgufModel.open(source)
     random = np.random.default_rng(3)
     entries = {
         t.name: Entry(
@@ -130,7 +130,7 @@ def test_an_importance_matrix_is_used_and_recorded(source: Path, tmp_path: Path)
     out = tmp_path / "m.gguf"
     done = run("quantize", source, out, "q4_0", "--imatrix", tmp_path / "im.gguf")
     assert done.returncode == 0, done.stderr
-    made = ModelFile.open(out)
+    made = GgufModel.open(out)
     assert made.get("quantize.imatrix.file") == str(tmp_path / "im.gguf")
     assert made.get("quantize.imatrix.dataset") == "calibration.txt"
     assert made.get("quantize.imatrix.entries_count") == len(entries)
@@ -141,7 +141,7 @@ def test_a_folder_is_taken_and_converting_it_with_the_type_is_the_same(tmp_path:
     assert run("quantize", folder, tmp_path / "q.gguf", "q4_1").returncode == 0
     done = run("convert", folder, tmp_path / "c.gguf", "--type", "Q4_1")
     assert done.returncode == 0, done.stderr
-    quantized, converted = (ModelFile.open(tmp_path / f"{n}.gguf") for n in "qc")
+    quantized, converted = (GgufModel.open(tmp_path / f"{n}.gguf") for n in "qc")
     assert quantized.get("general.file_type") == converted.get("general.file_type") == 3
     for tensor in quantized.tensors:
         same = converted.tensor(tensor.name)

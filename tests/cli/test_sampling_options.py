@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from oxibonsai import RequestError, SamplingParams
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
+from oxibonsai.known_models import Recommendation
 from oxibonsai.sampling import PRESETS
 
 
@@ -19,7 +20,7 @@ def parsed(*arguments: str) -> SamplingParams:
     @click.command()
     @sampling_options
     def command(**options: Any) -> None:
-        result.append(split_sampling(options))
+        result.append(split_sampling(options).params(Recommendation(), None))
         assert not options
 
     done = CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)

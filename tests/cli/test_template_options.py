@@ -38,14 +38,19 @@ def bare_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_chat_without_a_template_says_how_to_give_one(bare_path: Path) -> None:
-    done = oxibonsai("chat", "-m", bare_path)
-    assert done.returncode == 2
-    assert "no chat template: give one with --chat-template (chatml, or Jinja)" in done.stderr
-    done = oxibonsai("run", "-m", bare_path, "--system", "Be brief.", "ab")
-    assert done.returncode == 2
-    assert "give one with --chat-template (chatml, or Jinja)" in done.stderr
-    with pytest.raises(RequestError, match="--chat-template chatml"):  # what a server answers
+def test_a_chat_without_a_template_is_chatml_with_a_warning(bare_path: Path) -> None:
+    warning = (
+        "no chat template: chatml is used, which may not suit it; --chat-template names another"
+    )
+    done = oxibonsai("chat", "-m", bare_path, "-n", 2, stdin="ab\n/exit\n")
+    assert (done.returncode, warning in done.stderr) == (0, True), done.stderr
+    done = oxibonsai("run", "-m", bare_path, "--json", "-n", 1, "--system", "Be brief.", "ab")
+    assert (done.returncode, warning in done.stderr) == (0, True), done.stderr
+    ids = json.loads(done.stdout)["prompt_tokens"]
+    assert load(bare_path).tokenizer.decode(ids) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\n"
+    )
+    with pytest.raises(RequestError, match="--chat-template chatml"):  # what Python's API says
         prepare(load(bare_path), ChatRequest([{"role": "user", "content": "ab"}]))
 
 
@@ -54,10 +59,16 @@ def test_a_chat_without_a_template_says_how_to_give_one(bare_path: Path) -> None
     [
         ([], "ab"),
         (["--chat-template", "chatml"], "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\n"),
+        (
+            ["--chat-template", "llama3"],
+            "<|start_header_id|>user<|end_header_id|>\n\nab<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
         (["--chat-template", SHOUTING], "<s>AB</s>"),
+        (["--chat-template", "FILE"], "<s>AB</s>"),
         (["--chat-template-file", "FILE"], "<s>AB</s>"),
     ],
-    ids=["none", "chatml", "jinja", "file"],
+    ids=["none", "chatml", "llama3", "jinja", "file by name", "file"],
 )
 def test_a_template_that_is_given_is_used(
     bare_path: Path, tmp_path: Path, options: list[str], prompt: str
@@ -76,6 +87,8 @@ def test_a_template_that_is_given_is_used(
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
+        (["--chat-template", "llama-3"], 2, "nor a file, nor one of bailing, "),
+        (["--system", "Be brief.", "--raw"], 2, "--system needs a chat template: leave out --raw"),
         (["--chat-template", "{% if %}"], 3, "the chat template is no valid Jinja"),
         (["--chat-template-file", "/nonexistent"], 2, "can't read /nonexistent"),
         (["--chat-template", "chatml", "--chat-template-file", "x"], 2, "exclude each other"),

@@ -15,10 +15,19 @@ from hypothesis import strategies as st
 
 import bert_folder
 from oxibonsai import FormatError, OxiBonsaiError, RequestError, UnsupportedError, _core
+from oxibonsai.architectures import bert
+from oxibonsai.architectures.schema.sources import ConfigJson
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert.bert import tensor_name
 from oxibonsai.convert.language_model import convert
 from oxibonsai.models import read_config
+
+
+def tensor_name(parameter: str) -> str | None:
+    """What a file calls a parameter of the folder; None where it leaves the parameter out."""
+    config = {**bert_folder.CONFIG, "num_hidden_layers": 12}
+    c = bert.BERT.read_config_json(ConfigJson(config, Path("config.json")))
+    entry = bert.BERT.table(c, "folder").entry_of(bert.BERT.spelled(parameter))
+    return None if entry is None else entry.tensors[0]
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

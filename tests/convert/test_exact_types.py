@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oxibonsai import FormatError, _core
-from oxibonsai.convert.exact_blocks import EXACT_TYPES, encode_exactly
+from oxibonsai.checkpoint.packs.exact_blocks import EXACT_TYPES, encode_exactly
 from oxibonsai.convert.stored_types import encode
 
 # Names of the core and of the truth.

@@ -13,9 +13,9 @@ from hf_folders import CASES, save
 
 import oxibonsai
 from oxibonsai import FormatError, OxiBonsaiError, UnsupportedError, _core
-from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.convert.families import CONVERTERS
 from oxibonsai.convert.language_model import convert
-from oxibonsai.convert.recipes import RECIPES
 
 pytest.importorskip("torch", reason="needs transformers and torch")
 pytest.importorskip("transformers", reason="needs transformers and torch")
@@ -129,6 +129,6 @@ def test_a_module_may_have_its_own_settings(tmp_path: Path) -> None:
 def test_settings_beside_a_part_for_texts_are_its_own(kind: str, tmp_path: Path) -> None:
     config = {"model_type": kind, "text_config": {"hidden_size": 64}, "quantization": {"bits": 4}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    found = RECIPES[kind].config(ModelFolder(tmp_path))
+    found = CONVERTERS[kind].config(ModelFolder(tmp_path))
     assert found["quantization"] == {"bits": 4}
     assert found["hidden_size"] == 64

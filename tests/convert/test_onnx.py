@@ -19,9 +19,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import oxibonsai
 from oxibonsai import FormatError, RequestError, SourceError, UnsupportedError, _core
+from oxibonsai.checkpoint.onnx_names import norm_parameter, product_parameter, table_parameter
 from oxibonsai.cli.convert import convert as convert_command
 from oxibonsai.convert.language_model import convert
-from oxibonsai.convert.onnx_names import norm_parameter, product_parameter, table_parameter
 
 pytestmark = pytest.mark.hf
 

@@ -313,3 +313,34 @@ def test_what_is_missing_is_named(plain: Path, tmp_path: Path) -> None:
     config.write_text(text[:-9])
     with pytest.raises(FormatError, match=r"cannot read .*adapter_config\.json"):
         oxibonsai.load(plain / "base.gguf", lora=tmp_path)
+
+
+def test_the_language_model_of_a_larger_one_is_adapted_by_both_of_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "models")
+    import dense_models as dm
+    import expert_models as em
+
+    dm.save(next(c for c in em.CASES if c.name == "gemma4-shared"), tmp_path / "base")
+    config, lora = read_config(Checkpoint(converted(tmp_path))), tmp_path / "lora"
+    lora.mkdir()
+    options = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+    (lora / "adapter_config.json").write_text(json.dumps(options))
+    shapes = {"A": (4, dm.HIDDEN), "B": (config.num_attention_heads * 8, 4)}
+    files = []
+    for layers in ("model.layers", "model.language_model.layers"):
+        name = f"base_model.model.{layers}.{{}}.self_attn.q_proj.lora_{{}}.weight"
+        held = {name.format(2, k): torch.full(shape, 0.5) for k, shape in shapes.items()}
+        save_file(held, lora / "adapter_model.safetensors")
+        convert_lora(lora, tmp_path / "a.gguf", config)
+        files.append((tmp_path / "a.gguf").read_bytes())
+    assert files[0] == files[1]
+    assert b"blk.2.attn_q.weight.lora_a" in files[0]
+    held = {name.format(9, k): torch.full(shape, 0.5) for k, shape in shapes.items()}
+    save_file(held, lora / "adapter_model.safetensors")
+    with pytest.raises(UnsupportedError, match="changes no linear layer of gemma4"):
+        convert_lora(lora, tmp_path / "a.gguf", config)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import dense_models
+import expert_models
 import numpy as np
 import pytest
 from hf_folders import CASES, logits, save
@@ -117,3 +119,37 @@ def test_other_packs_are_refused(
     write(tmp_path / "model", method, **changes)
     with pytest.raises(error, match=sentence):
         convert(tmp_path / "model", tmp_path / "m.gguf")
+
+
+def test_packed_experts_keep_their_codes_in_a_stack(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    case = next(c for c in expert_models.CASES if c.name == "qwen3moe")
+    dense_models.save(case, tmp_path / "model")
+    path, random = tmp_path / "model" / "model.safetensors", np.random.default_rng(8)
+    tensors, wanted = load_file(path), {}
+    for name in [n for n in tensors if ".experts." in n]:
+        rows, cols = tensors.pop(name).shape
+        codes = random.integers(0, 16, (cols, rows))
+        zeros = random.integers(1, 16, (cols // GROUP, rows))
+        scales = random.uniform(0.005, 0.02, zeros.shape).astype(np.float16)
+        module = name.removesuffix("weight")
+        tensors[f"{module}qweight"] = words(codes, AWQ_COLUMNS)
+        tensors[f"{module}qzeros"] = words(zeros, AWQ_COLUMNS)
+        tensors[f"{module}scales"] = scales
+        exact = scales.astype(np.float32)
+        minima = (-zeros * exact).astype(np.float16).astype(np.float32)
+        spread = [np.repeat(v, GROUP, axis=0) for v in (exact, minima)]
+        wanted[name] = (codes.astype(np.float32) * spread[0] + spread[1]).T
+    save_file(tensors, path)
+    file = tmp_path / "model" / "config.json"
+    settings = {"quant_method": "awq", "bits": 4, "group_size": GROUP}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "quantization_config": settings}))
+    convert(tmp_path / "model", tmp_path / "m.gguf")
+    held = _core.GgufFile(str(tmp_path / "m.gguf"))
+    for part in ("gate", "up", "down"):
+        info = held.tensor(f"blk.1.ffn_{part}_exps.weight")
+        assert info.quant_type == "Q4_1"
+        found = _core.decode("Q4_1", held.tensor_bytes(info.name)).reshape(info.shape)
+        experts = [wanted[f"model.layers.1.mlp.experts.{e}.{part}_proj.weight"] for e in range(5)]
+        assert np.array_equal(found, np.stack(experts))

@@ -13,12 +13,13 @@ import pytest
 import oxibonsai
 import recurrent_model
 from oxibonsai import RequestError, SamplingParams, UnsupportedError, _core
+from oxibonsai.architectures.families import BY_NAME
 from oxibonsai.devices import LayerSplit, Pipeline, chosen_device, one_device, open_device
 from oxibonsai.devices.pipeline import layer_of
 from oxibonsai.engine import Engine, Sequence, restore, save
 from oxibonsai.engine.memory import make_cache, plan_slots
 from oxibonsai.loading import open_model
-from oxibonsai.models import ARCHITECTURES, Model, check_parity, load_model
+from oxibonsai.models import Model, check_parity, load_model
 
 IDS = [int(i) for i in np.random.default_rng(3).integers(0, 200, 75)]
 GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
@@ -32,7 +33,7 @@ def split_model(path: Path, gpu_layers: int | None, cards: int = 1) -> Model:
 
 
 def engine_of(model: Model, positions: int = 512) -> Engine:
-    plan = plan_slots(model.graph.slot_entries, ctx_size=128, parallel=4, ctx_checkpoints=None)
+    plan = plan_slots(model.graph.slot_entries, ctx_size=128, parallel=4, ram_bytes=0)
     cache = make_cache(model, ("f16",), positions, keep=True, plan=plan)
     return Engine(model, None, cache, ctx_size=128)
 
@@ -41,8 +42,8 @@ def engine_of(model: Model, positions: int = 512) -> Engine:
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if request.param == "attention":
         return Path(request.getfixturevalue("tiny_path"))
-    for name, architecture in recurrent_model.ARCHITECTURES.items():
-        monkeypatch.setitem(ARCHITECTURES, name, architecture)
+    for name, family in recurrent_model.FAMILIES.items():
+        monkeypatch.setitem(BY_NAME, name, [family])
     return recurrent_model.write(tmp_path / "model.gguf", "toyhybrid")
 
 

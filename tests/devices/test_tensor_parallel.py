@@ -14,10 +14,11 @@ import pytest
 
 import recurrent_model
 from oxibonsai import RequestError, _core
+from oxibonsai.architectures.families import BY_NAME
 from oxibonsai.devices import open_device
 from oxibonsai.graph import Builder
 from oxibonsai.loading import open_model
-from oxibonsai.models import ARCHITECTURES, Model, load_model
+from oxibonsai.models import Model, load_model
 from oxibonsai.models.parity_suite import _suite
 
 Floats = npt.NDArray[np.float32]
@@ -76,12 +77,12 @@ def load(path: Path) -> Model:
     return load_model(open_model(path), open_device("cpu", 1))
 
 
-@pytest.fixture(params=["attention", *recurrent_model.ARCHITECTURES])
+@pytest.fixture(params=["attention", *recurrent_model.FAMILIES])
 def model(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
     if request.param == "attention":
         return load(request.getfixturevalue("tiny_path"))
-    for name, architecture in recurrent_model.ARCHITECTURES.items():
-        monkeypatch.setitem(ARCHITECTURES, name, architecture)
+    for name, family in recurrent_model.FAMILIES.items():
+        monkeypatch.setitem(BY_NAME, name, [family])
     return load(recurrent_model.write(tmp_path / "model.gguf", request.param))
 
 

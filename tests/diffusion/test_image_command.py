@@ -18,8 +18,7 @@ from safetensors.numpy import save_file
 
 from oxibonsai import ImagePipeline
 from oxibonsai.cli.main import _run
-from oxibonsai.diffusion.record import read_record
-from oxibonsai.diffusion.request import ImageRequest
+from oxibonsai.diffusion.request import ImageRequest, read_record
 
 Draw = Callable[..., int]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -15,11 +16,13 @@ from diffusers_models import TRANSFORMER, live
 from safetensors.numpy import load_file, save_file
 
 from oxibonsai import ImagePipeline, _core
-from oxibonsai.diffusion.folder_tensors import FolderTensors
 from oxibonsai.diffusion.model_files import PartNames, open_image_model
+from oxibonsai.diffusion.network import StoredTensors
+from oxibonsai.diffusion.network_tensors import network_of_folder
 from oxibonsai.diffusion.write_one_file import write_one_file
 from oxibonsai.errors import FormatError, OxiBonsaiError, SourceError, UnsupportedError
-from oxibonsai.sources.packaged import resolve_packaged
+from oxibonsai.sources.local import resolve_packaged
+from without_writes import run_without_writes
 
 NAME = "diffusion_pytorch_model.safetensors"
 ARGUMENTS: dict[str, Any] = {
@@ -31,9 +34,9 @@ def draw(source: Path | None, **parts: str) -> Any:
     return ImagePipeline.from_pretrained(source, **parts)("a tree", **ARGUMENTS).images
 
 
-def decoded(tensors: FolderTensors, name: str) -> Any:
-    kind, data = tensors.stored(name)
-    return kind, _core.decode(kind, np.ascontiguousarray(data).reshape(-1))
+def decoded(tensors: StoredTensors, name: str) -> Any:
+    kind = tensors.quant_type(name)
+    return kind, _core.decode(kind, tensors.stored(name))
 
 
 def bf16(values: Any) -> Any:
@@ -132,8 +135,8 @@ def test_packs_of_mlx_mean_what_their_values_are(
     mlx_folder: Callable[[int], Path], bits: int, kind: str
 ) -> None:
     folder = mlx_folder(bits)
-    packed = FolderTensors(folder / "transformer-packed-mflux")
-    dense = FolderTensors(folder.parent / "dense" / "transformer")
+    packed = network_of_folder(folder / "transformer-packed-mflux").tensors
+    dense = network_of_folder(folder.parent / "dense" / "transformer").tensors
     assert packed.names == dense.names
     kinds = set()
     for name in sorted(packed.names):
@@ -149,8 +152,8 @@ def test_the_text_encoder_of_four_bits_means_what_its_values_are(
     mlx_folder: Callable[[int], Path],
 ) -> None:
     folder = mlx_folder(2)
-    packed = FolderTensors(folder / "text_encoder-mlx-4bit")
-    dense = FolderTensors(folder.parent / "dense" / "text_encoder")
+    packed = network_of_folder(folder / "text_encoder-mlx-4bit").tensors
+    dense = network_of_folder(folder.parent / "dense" / "text_encoder").tensors
     for name in sorted(packed.names):
         _, values = decoded(packed, name)
         np.testing.assert_allclose(
@@ -440,3 +443,22 @@ def test_files_that_hold_no_picture_model_are_refused(
     whole.write_bytes(whole.read_bytes()[:20_000])
     with pytest.raises(FormatError):
         ImagePipeline.from_pretrained(whole)
+
+
+DRAW = """
+import hashlib, sys
+from oxibonsai import ImagePipeline
+pipe = ImagePipeline.from_pretrained(sys.argv[1], threads=2)
+image = pipe("a tree", width=64, height=64, seed=3, num_inference_steps=2, output_type="np").images
+print(hashlib.sha256(image.tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("layout", ["float", "packed"])
+def test_opening_and_drawing_writes_nothing(
+    image_folder: Path, mlx_folder: Callable[[int], Path], layout: str, tmp_path: Path
+) -> None:
+    folder = image_folder if layout == "float" else mlx_folder(2)
+    drawn = run_without_writes(DRAW, folder, home=tmp_path / "home")
+    image = draw(folder)
+    assert drawn.strip() == hashlib.sha256(image.tobytes()).hexdigest()

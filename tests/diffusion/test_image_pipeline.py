@@ -210,7 +210,7 @@ def test_no_seed_is_a_random_one_that_is_told(pipeline: ImagePipeline) -> None:
 _DRAW = """
 import sys
 from oxibonsai import ImagePipeline
-from oxibonsai.diffusion.png import encode_png
+from oxibonsai.diffusion.pixels import encode_png
 from oxibonsai.diffusion.request import ImageRequest
 import hashlib
 diffusion = ImagePipeline.from_pretrained(sys.argv[1]).diffusion

@@ -23,14 +23,13 @@ from running_server import RunningServer, wait_until
 from test_hostile_requests import HOSTILE_FORMS
 
 from oxibonsai import ImagePipeline
-from oxibonsai.diffusion.png import encode_png
-from oxibonsai.diffusion.record import png_texts, record_of
-from oxibonsai.diffusion.request import ImageRequest
+from oxibonsai.diffusion.pixels import encode_png
+from oxibonsai.diffusion.request import ImageRequest, png_texts, record_of
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.server.access import current_owner, owner_of
 from oxibonsai.server.app import create_app
 from oxibonsai.server.lifecycle import Phase
-from oxibonsai.server.openai.schemas.images import GenerationBody
+from oxibonsai.server.openai.schemas.files import GenerationBody
 from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
 
@@ -164,10 +163,8 @@ def test_strength_starts_from_the_picture(client: FlaskClient, pipeline: ImagePi
         ({"prompt": 7}, "prompt: "),
         ({"seed": -1}, "seed: "),
         ({"steps": 0}, "steps: "),
-        ({"quality": "hd"}, "quality is not supported"),
         ({"output_format": "webp"}, "output_format is not supported"),
         ({"background": "transparent"}, "background is not supported"),
-        ({"style": "vivid"}, "style is not supported"),
         ({"stream": True, "n": 2}, "n: a stream has one picture"),
         ({"partial_images": 1}, "partial_images: send stream"),
         ({"colour": "red"}, "colour: there is no such field"),
@@ -188,6 +185,16 @@ def test_a_wrong_size_is_told_as_the_field_size(client: FlaskClient, size: str) 
 def test_fields_that_ask_for_nothing_else_are_fine(client: FlaskClient) -> None:
     neutral = {"quality": "auto", "output_format": "png", "background": "opaque", "user": "me"}
     answer = client.post(GENERATIONS, json={**ASKED, **neutral, "model": "gpt-image-1"})
+    assert pictures_in(answer) == pictures_in(client.post(GENERATIONS, json=ASKED))
+
+
+@pytest.mark.parametrize("field", [{"quality": "hd"}, {"style": "vivid"}, {"moderation": "strict"}])
+def test_what_changes_no_picture_is_told_in_a_header(
+    client: FlaskClient, field: dict[str, str]
+) -> None:
+    answer = client.post(GENERATIONS, json={**ASKED, **field})
+    (name,) = field
+    assert answer.headers["X-OxiBonsai-Warning"].startswith(f"{name} has no effect: ")
     assert pictures_in(answer) == pictures_in(client.post(GENERATIONS, json=ASKED))
 
 

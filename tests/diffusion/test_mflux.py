@@ -17,6 +17,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from oxibonsai import ImagePipeline
+from oxibonsai.diffusion.text_encoder import TextEncoder
 
 pytestmark = pytest.mark.suite
 
@@ -122,7 +123,7 @@ def test_a_seed_and_a_prompt_draw_the_picture_of_mflux(tmp_path: Path) -> None:
     save_model(tmp_path / "model")
     ours = ImagePipeline.from_pretrained(tmp_path / "model")
     diffusion = ours.diffusion
-    encoder = diffusion._files.text_encoder.load(diffusion._device, LAYERS)
+    encoder = TextEncoder(diffusion._files.text_encoder, diffusion._device, LAYERS)
     theirs = mflux_pipeline(tmp_path / "model", encoder.ids(PROMPT), encoder.pad_id)
     expected = theirs.generate_image(
         seed=42, prompt=PROMPT, num_inference_steps=4, width=96, height=64, guidance=1.0

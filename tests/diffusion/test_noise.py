@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from oxibonsai import _core
-from oxibonsai.diffusion.noise import noise
+from oxibonsai.diffusion.latents import noise
 from oxibonsai.errors import RequestError
 
 RECORDED = json.loads((Path(__file__).parents[1] / "truth" / "threefry.json").read_text())

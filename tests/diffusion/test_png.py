@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oxibonsai.diffusion.pixels import to_pixels
-from oxibonsai.diffusion.png import encode_png
-from oxibonsai.diffusion.record import KEYWORD, png_texts, read_record, record_of
-from oxibonsai.diffusion.request import ImageRequest
+from oxibonsai.diffusion.pixels import encode_png, to_pixels
+from oxibonsai.diffusion.request import KEYWORD, ImageRequest, png_texts, read_record, record_of
 from oxibonsai.errors import FormatError, RequestError
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +18,15 @@ pytest.importorskip("diffusers")
 import torch
 from closeness import distance, near
 from diffusers_models import TEXT_ENCODER, TEXT_LAYERS, tensors, text_encoder
+from safetensors.numpy import save_file
 
 from oxibonsai import _core
+from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.diffusion import text_encoder as module
-from oxibonsai.diffusion.parameters import ArrayTensors
+from oxibonsai.diffusion.model_files import open_text_encoder
 from oxibonsai.diffusion.text_encoder import TextEncoder
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
-from oxibonsai.graph import Builder, RopeConfig
+from oxibonsai.graph import Builder
 
 Floats = npt.NDArray[np.float32]
 CONFIG = {**TEXT_ENCODER, "model_type": "qwen3"}
@@ -37,10 +44,19 @@ def network(reference: Any) -> TextEncoder:
     return load(reference)
 
 
+def checkpoint(own: Mapping[str, Any], **config: Any) -> Checkpoint:
+    """A folder as transformers saves it, opened; what is opened outlives its names."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        kept = {n: v for n, v in {**CONFIG, **config}.items() if v is not None}
+        (place / "config.json").write_text(json.dumps(kept))
+        save_file(dict(own), place / "model.safetensors")
+        return open_text_encoder(place, None)
+
+
 def load(reference: Any, threads: int = 2, tier: str = "", **config: Any) -> TextEncoder:
-    own = ArrayTensors(tensors(reference))
     device = _core.CpuDevice(threads, tier)
-    return TextEncoder.load({**CONFIG, **config}, own, device, layers=TEXT_LAYERS)
+    return TextEncoder(checkpoint(tensors(reference), **config), device, TEXT_LAYERS)
 
 
 def expected(reference: Any, prompt: list[int]) -> Floats:
@@ -74,7 +90,7 @@ def test_later_layers_are_neither_needed_nor_run(reference: Any, network: TextEn
     own = tensors(reference)
     used = {n: t for n, t in own.items() if not n.startswith(("layers.3.", "norm."))}
     assert len(used) < len(own)
-    other = TextEncoder.load(CONFIG, ArrayTensors(used), _core.CpuDevice(2), layers=TEXT_LAYERS)
+    other = TextEncoder(checkpoint(used), _core.CpuDevice(2), TEXT_LAYERS)
     np.testing.assert_array_equal(encode(other), encode(network))
 
 
@@ -96,17 +112,19 @@ def test_every_tier_gives_the_same_bytes_on_any_number_of_threads(
 
 def wrong(reference: Any, patch: pytest.MonkeyPatch, mistake: str) -> Floats:
     if mistake == "layers off by one":
-        own = ArrayTensors(tensors(reference))
-        device = _core.CpuDevice(2)
-        return encode(TextEncoder.load(CONFIG, own, device, layers=[n - 1 for n in TEXT_LAYERS]))
+        layers = [n - 1 for n in TEXT_LAYERS]
+        return encode(TextEncoder(checkpoint(tensors(reference)), _core.CpuDevice(2), layers))
     if mistake == "padding seen":
         run = _core.Batch.add
         patch.setattr(module._core.Batch, "add", lambda self, ids, **_: run(self, ids))
     elif mistake == "theta":
         return encode(load(reference, rope_theta=1e4))
     elif mistake == "pairs rotated":
+        rope = Builder.rope
         patch.setattr(
-            module, "RopeConfig", lambda dim, theta: RopeConfig(dim, theta, interleaved=True)
+            Builder,
+            "rope",
+            lambda self, x, config, dim: rope(self, x, replace(config, interleaved=True), dim),
         )
     elif mistake == "gains of heads ignored":
         norm = Builder.head_norm
@@ -154,8 +172,8 @@ class Words:
 
 
 def test_a_prompt_is_a_users_message(reference: Any) -> None:
-    own = ArrayTensors(tensors(reference))
-    network = TextEncoder.load(CONFIG, own, _core.CpuDevice(1), Words(), layers=TEXT_LAYERS)
+    own = checkpoint(tensors(reference))
+    network = TextEncoder(own, _core.CpuDevice(1), TEXT_LAYERS, Words())
     start, end, pad, think, done = range(400, 405)
     assert network.pad_id == pad
     head = [end, 10, start, *map(ord, "assistant\n"), think, 10, 10, done, 10, 10]
@@ -166,17 +184,19 @@ def test_a_prompt_is_a_users_message(reference: Any) -> None:
 
 
 def test_what_does_not_fit_is_named(reference: Any, network: TextEncoder) -> None:
-    own = ArrayTensors(tensors(reference))
+    own = tensors(reference)
     device = _core.CpuDevice(1)
     with pytest.raises(FormatError, match="has 4 layers, where 27 are needed"):
-        TextEncoder.load(CONFIG, own, device)
+        TextEncoder(checkpoint(own), device)
     with pytest.raises(UnsupportedError, match="llama"):
-        TextEncoder.load({**CONFIG, "model_type": "llama"}, own, device)
+        checkpoint(own, model_type="llama")
     with pytest.raises(FormatError, match="hidden_size"):
-        TextEncoder.load({n: v for n, v in CONFIG.items() if n != "hidden_size"}, own, device)
+        checkpoint(own, hidden_size=None)
+    with pytest.raises(FormatError, match=r"lacks 1 of the parameters.*layers\.1\.mlp\.up_proj"):
+        checkpoint({n: t for n, t in own.items() if n != "layers.1.mlp.up_proj.weight"})
     with pytest.raises(RequestError, match="no tokenizer"):
         network.encode(["a pot"])
     with pytest.raises(RequestError, match="no tokens"):
         network.encode_ids([[]], LENGTH, PAD)
     with pytest.raises(RequestError, match="not in order"):
-        TextEncoder.load(CONFIG, own, device, layers=(2, 1))
+        TextEncoder(checkpoint(own), device, (2, 1))

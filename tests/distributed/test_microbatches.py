@@ -64,6 +64,7 @@ class Wires:
         self.rows = [Wire(), Wire()]  # by their sender
         self.plans: Queue[Words] = Queue()
         self.barrier = threading.Barrier(2, timeout=PATIENCE)
+        self.gathered = [b"", b""]  # by rank
         self.log: list[str] = []
         self.held = held
         self.enough = threading.Event()
@@ -102,6 +103,13 @@ class ThreadGroup(Group):
 
     def receive_plan(self) -> Words:
         return self._wires.plans.get(timeout=PATIENCE)
+
+    def all_gather_bytes(self, own: bytes) -> list[bytes]:
+        self._wires.gathered[self.rank] = own
+        self._wires.barrier.wait()
+        everything = list(self._wires.gathered)
+        self._wires.barrier.wait()
+        return everything
 
     def meet(self, *, late: bool = False) -> None:
         self._wires.barrier.wait()

@@ -10,20 +10,20 @@ import pytest
 
 import oxibonsai
 import recurrent_model
+from oxibonsai.architectures.families import BY_NAME, by_name
 from oxibonsai.engine import Engine
-from oxibonsai.models import ARCHITECTURES
 from recurrent_model import IDS, Load, run, told
 
 
 @pytest.fixture(scope="session")
 def _registered() -> Iterator[None]:
-    ARCHITECTURES.update(recurrent_model.ARCHITECTURES)
+    BY_NAME.update(by_name(recurrent_model.FAMILIES.values()))
     yield
-    for name in recurrent_model.ARCHITECTURES:
-        del ARCHITECTURES[name]
+    for name in recurrent_model.FAMILIES:
+        del BY_NAME[name]
 
 
-@pytest.fixture(scope="module", params=list(recurrent_model.ARCHITECTURES))
+@pytest.fixture(scope="module", params=list(recurrent_model.FAMILIES))
 def recurrent_path(
     _registered: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:

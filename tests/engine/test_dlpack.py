@@ -16,8 +16,8 @@ import bert_folder
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
-from oxibonsai.engine.dlpack import DLPackArray
 from oxibonsai.engine.embedding import Embedder
+from oxibonsai.engine.logits import DLPackArray
 from oxibonsai.models import load_model
 
 
@@ -66,7 +66,7 @@ def test_torch_is_not_imported(tmp_path: Path) -> None:
     convert(bert_folder.write(tmp_path / "model"), tmp_path / "m.gguf")
     code = (
         "import sys, numpy, oxibonsai\n"
-        "from oxibonsai.engine.dlpack import DLPackArray\n"
+        "from oxibonsai.engine.logits import DLPackArray\n"
         "from oxibonsai.engine.embedding import Embedder\n"
         f"e = oxibonsai.load({str(tmp_path / 'm.gguf')!r})\n"
         "v = Embedder(e.model, e.tokenizer).embed(['hello world'])\n"

@@ -24,9 +24,10 @@ from oxibonsai.engine import pooled_states as module
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.pooling import POOLINGS, Pooler, unit
 from oxibonsai.models import load_model
+from oxibonsai.models.model import EMBED
 from oxibonsai.tokenizer import Tokenizer
 
-MINILM = Path(__file__).parents[1] / "models" / "minilm_vectors.npz"
+MINILM = Path(__file__).parents[1] / "truth" / "models" / "minilm_vectors.npz"
 Floats = npt.NDArray[np.float32]
 
 
@@ -225,7 +226,7 @@ def test_every_tier_gives_the_same_bytes(tiny_path: Path, bert_path: Path, tmp_p
 def test_packed_weights_are_shared(tiny_path: Path) -> None:
     model = load_model(Checkpoint(tiny_path), _core.CpuDevice(1))
     own = model.graph.matrices
-    hidden = model.hidden_graph.matrices
+    hidden = model.graph_of(EMBED).matrices
     assert model.device.packed_size(hidden) == 0
     assert set(hidden) < set(own)
     assert len(hidden) == len(own) - 1  # all but the head's

@@ -205,7 +205,13 @@ def test_a_file_without_a_tokenizer_runs_on_ids(tiny_path: Path, tmp_path: Path)
         bare.generate("text", GREEDY)
 
 
-@pytest.mark.parametrize("size", [0, 513, -1])
+def test_a_context_above_the_model_s_is_cut_with_a_warning(tiny_path: Path) -> None:
+    with pytest.warns(UserWarning, match="ctx_size is 513, and this model takes 512 positions"):
+        engine = oxibonsai.load(tiny_path, ctx_size=513)
+    assert engine.ctx_size == 512
+
+
+@pytest.mark.parametrize("size", [0, -1])
 def test_the_context_must_fit_the_model(tiny_path: Path, size: int) -> None:
     with pytest.raises(RequestError, match="this model takes 1 to 512 positions"):
         oxibonsai.load(tiny_path, ctx_size=size)

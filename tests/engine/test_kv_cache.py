@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oxibonsai.engine.kv_cache import PAGE_POSITIONS, KvCache
-from oxibonsai.engine.page_table import PageTable
+from oxibonsai.engine.kv_cache import PAGE_POSITIONS, KvCache, PageTable
 from oxibonsai.errors import CapacityError
 
 

@@ -50,7 +50,8 @@ def test_every_tier_gives_the_same_text(load: Load, alone: tuple[object, ...]) -
     load(parity="full")
     for tier in _core.cpu.tiers():
         engine = load()
-        engine.model.executable = engine.model.device.with_tier(tier).compile(engine.model.graph)
+        model = engine.model
+        model.programs = {model.main_pass: model.device.with_tier(tier).compile(model.graph)}
         assert told(run(engine, IDS)[0]) == alone
         assert told(run(engine, IDS)[0]) == alone  # from a snapshot
 
@@ -66,9 +67,9 @@ def test_logits_do_not_depend_on_the_chunk(load: Load, size: int) -> None:
     assert_all_given_back(engine)
 
 
-def test_a_beginning_is_found_up_to_a_border_with_a_snapshot(load: Load) -> None:
+def test_a_beginning_is_found_up_to_a_snapshot(load: Load) -> None:
     engine, without = load(), load(prefix_cache=False)
-    run(engine, IDS)  # 279 tokens computed: snapshots at 192, the prompt's last border, and 256
+    run(engine, IDS)  # 279 tokens computed: snapshots at 192, the prompt's last border, 256 and 279
     for prompt, found in [
         (IDS, 192),
         ([*IDS[:192], 7], 192),
@@ -86,15 +87,15 @@ def test_what_was_generated_is_found_too(load: Load) -> None:
     (first,) = run(engine, IDS)
     longer = [*IDS, *first.generated, 9]
     (second,) = run(engine, longer)
-    assert second.num_cached == 256
+    assert second.num_cached == 279  # all of it: the last token was never read
     assert told(second) == told(run(load(prefix_cache=False), longer)[0])
 
 
-def test_a_text_leaves_its_newest_snapshot_and_that_of_its_prompt(load: Load) -> None:
+def test_a_text_leaves_snapshots_of_its_end_and_of_its_prompt(load: Load) -> None:
     engine = load(ctx_checkpoints=8)
-    assert engine.cache.slots is not None
-    (first,) = run(engine, IDS, params=replace(DRAWN, max_tokens=280))  # to 479
-    assert engine.cache.slots.num_snapshots == 3  # 192; 256, the interval; 448
+    assert engine.cache.store is not None
+    (first,) = run(engine, IDS, params=replace(DRAWN, max_tokens=280))
+    assert engine.cache.store.num_snapshots == 3  # 192; 256, the interval; 479
     # Its pages are there up to 384, but the state only at 256.
     text = [*IDS, *first.generated]
     (second,) = run(engine, text[:400])
@@ -103,12 +104,12 @@ def test_a_text_leaves_its_newest_snapshot_and_that_of_its_prompt(load: Load) ->
 
 
 def test_snapshots_stay_within_their_number_and_the_oldest_go(load: Load) -> None:
-    engine = load(parallel=1, ctx_checkpoints=2)
-    assert engine.cache.slots is not None
+    engine = load(parallel=1, ctx_checkpoints=4)  # of two prompts: at 64 and at the end
+    assert engine.cache.store is not None
     short = replace(DRAWN, max_tokens=1)
     for first in range(4):
         run(engine, [first, *IDS[:100]], params=short)
-        assert engine.cache.slots.num_snapshots <= 2
+        assert engine.cache.store.num_snapshots <= 4
     found = [run(engine, [i, *IDS[:100]], params=short)[0].num_cached for i in (3, 2)]
     assert found == [64, 64]
     assert run(engine, [0, *IDS[:100]], params=short)[0].num_cached == 0
@@ -173,7 +174,7 @@ def test_sequences_give_way_where_pages_run_out(load: Load) -> None:
     wanted = [told(s) for s in run(load(parallel=4), *prompts, params=long)]
     engine = load(parallel=4)
     cache = engine.cache
-    cache.budget = min(cache.budget, 8 * cache.pools[0].page_bytes) if cache.pools else 0
+    cache.pages.budget = min(cache.budget, 8 * cache.pools[0].page_bytes) if cache.pools else 0
     assert [told(s) for s in run(engine, *prompts, params=long)] == wanted
     assert (engine.counts.preemptions > 0) == bool(cache.pools)
 
@@ -200,14 +201,15 @@ def test_a_sequence_goes_back_to_any_position(load: Load, positions: int) -> Non
     for text in (IDS, other):
         while sequence.num_computed < len(text):
             first = sequence.num_computed
-            count = cache.chunk_end(first, len(text) - first, len(text)) - first
+            stops = cache.stops(len(text))
+            count = cache.chunk_end(sequence.table, first, len(text) - first, stops) - first
             chunk = Chunk(sequence, first, count)
             reserve(cache, sequence.table, first, count)
             batch = make_batch([chunk], all_rows=True)
             rows = engine.model.run(batch, cache.pools, cache.slot_memory)
             assert rows.tobytes() == wanted[text is IDS][first : first + count].tobytes()
             sequence.num_computed = first + count
-            cache.remember(sequence.table, text, sequence.num_computed)
+            cache.remember(sequence.table, text, sequence.num_computed, stops=stops)
         if text is IDS:
             reached = cache.rewind(sequence.table, positions)
             assert reached == (192 if positions >= 192 else 0)
@@ -248,9 +250,9 @@ def test_forgetting_a_text_drops_its_snapshots(load: Load) -> None:
     engine = load()
     (sequence,) = run(engine, IDS)
     with engine.lock:
-        assert engine.cache.forget(sequence.tokens) == 256
-    assert engine.cache.slots is not None
-    assert engine.cache.slots.num_snapshots == 0
+        assert engine.cache.forget(sequence.tokens) == 279
+    assert engine.cache.store is not None
+    assert engine.cache.store.num_snapshots == 0
     assert run(engine, IDS)[0].num_cached == 0
 
 
@@ -264,7 +266,7 @@ def test_checkpoints_are_refused_where_there_is_no_state(tiny_path: Path, load: 
 def test_without_a_prefix_cache_there_is_no_room_for_snapshots(load: Load) -> None:
     slots = load(prefix_cache=False, parallel=2).cache.slots
     assert slots is not None
-    assert slots.memory.slots == slots.plan.slots == 4
+    assert slots.memory.slots == slots.plan.slots == 2 * (1 + slots.plan.spare)
     with pytest.raises(RequestError, match="prefix cache, which is off"):
         load(prefix_cache=False, ctx_checkpoints=3)
 
@@ -306,8 +308,9 @@ def test_a_choice_of_rows_without_room_leaves_them_as_they_were(load: Load) -> N
         return {"logits": engine.model.run(batch, pools, slots)}
 
     rows.feed([IDS[:70]], run)
+    assert engine.cache.slots is not None
     with pytest.raises(CapacityError, match="slots of recurrent state"):
-        rows.select([0, 0, 0])
+        rows.select([0] * (engine.cache.slots.plan.slots + 1))
     (result,) = rows.feed([[7]], run)
     assert result["logits"].tobytes() == engine.logits([*IDS[:70], 7])[-1:].tobytes()
     rows.clear()

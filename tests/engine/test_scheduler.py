@@ -40,14 +40,6 @@ def test_proposed_tokens_count_as_rows() -> None:
     assert [c.outputs for c in chunks] == [4, 0]
 
 
-def test_tokens_behind_a_rejected_draft_are_computed_again_as_part_of_a_growing_text() -> None:
-    running = [sequence(300, 0), sequence(10, 6), sequence(10, 6)]
-    running[1].replay = 3  # the recurrent state went back by so many; without that it is a prompt
-    chunks = schedule(running, 256, 0)
-    assert [(c.first, c.count, c.outputs) for c in chunks] == [(6, 4, 1)]
-    assert not chunks[0].reads_prompt
-
-
 def steps(budget: PromptBudget, cost: float, count: int) -> list[int]:
     """Rows of prompts in steps of a machine where one takes 10 units and each such row more."""
     budget.observe(4, 0, 10.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import tiny_model
 from oxibonsai import RequestError, SamplingParams
 from oxibonsai.engine import DraftModel, Engine, Lookahead, NgramSpeculator, Options
 from oxibonsai.engine.sequence import Sequence
+from oxibonsai.engine.speculation.lookahead import StepCosts
 from oxibonsai.engine.token_sampling import sample_tokens
-from oxibonsai.sampling import Sampler
+from oxibonsai.sampling.sampler import Sampler
 
 IDS = [int(i) for i in np.random.default_rng(2).integers(0, 256, 40)] * 2
 GREEDY = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
@@ -34,6 +36,7 @@ class Fixed:
 
     def __init__(self, text: list[int], prompt: int) -> None:
         self.lookahead = Lookahead(8)
+        self.shared = self.reader = None
         self.text, self.prompt = text, prompt
 
     def propose(self, sequence: Sequence, most: int) -> list[int]:
@@ -190,17 +193,98 @@ def test_a_draft_of_another_vocabulary_is_refused(engine: Engine, tmp_path: Path
         DraftModel(oxibonsai.load(tmp_path / "other.gguf"), engine)
 
 
-def test_lookahead_follows_what_is_accepted() -> None:
-    lookahead = Lookahead()
-    assert lookahead.length == 5
-    for _ in range(40):
-        lookahead.observe(lookahead.length, lookahead.length)
-    assert lookahead.length == 11  # one more than the smoothed count would pass 12 at last
-    for _ in range(40):
-        lookahead.observe(lookahead.length, 0)
-    assert lookahead.length == 2
+class Clock:
+    """Steps of an engine whose rows take what is said, of one sequence whose proposals are right so often.
+
+    Args:
+        seconds: Of a step, by its rows.
+        probability: That a proposed token is right, if those before it are.
+        drafting: Seconds of the making of a proposed token.
+    """
+
+    def __init__(
+        self, seconds: Callable[[int], float], probability: float, drafting: float = 0.0
+    ) -> None:
+        self.seconds, self.probability, self.drafting = seconds, probability, drafting
+        self.costs, self.lookahead = StepCosts(), Lookahead()
+        self.random = np.random.default_rng(1)
+        self.elapsed, self.tokens = 0.0, 0
+
+    def step(self) -> int:
+        length = self.lookahead.plan(self.costs, 1)
+        right = self.random.random(length) < self.probability
+        accepted = length if right.all() else int(right.argmin())
+        times = self.drafting * length, self.seconds(1 + length)
+        if length > 0:
+            self.lookahead.observe(length, accepted)
+        self.costs.observe(1 + length, length, length, *times)
+        self.elapsed += sum(times)
+        self.tokens += 1 + accepted
+        return length
+
+    def speed(self, steps: int = 3000) -> float:
+        """Tokens a second, plain decoding's being 1 / seconds(1)."""
+        for _ in range(steps):
+            self.step()
+        return self.tokens / self.elapsed
+
+
+def memory_bound(rows: int) -> float:
+    return 1.0 + 0.02 * (rows - 1)
+
+
+def compute_bound(rows: int) -> float:
+    return float(rows)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 0.6])
+@pytest.mark.parametrize("drafting", [0.0, 0.3])
+def test_proposals_that_do_not_pay_cost_next_to_nothing(
+    probability: float, drafting: float
+) -> None:
+    assert Clock(compute_bound, probability, drafting).speed() > 0.98
+
+
+@pytest.mark.parametrize(("probability", "least"), [(0.5, 1.6), (0.8, 3.2), (0.95, 6.0)])
+def test_proposals_that_pay_are_nearly_as_long_as_is_best(probability: float, least: float) -> None:
+    best = max(sum(probability**i for i in range(n + 1)) / memory_bound(n + 1) for n in range(13))
+    assert least < Clock(memory_bound, probability).speed() > 0.9 * best
+
+
+def test_lengths_follow_what_is_accepted_and_what_steps_cost() -> None:
+    clock = Clock(memory_bound, 0.9)
+    assert [clock.step() for _ in range(3)] == [0, 0, 0]  # what plain decoding costs
+    assert clock.step() == 1  # of many rows at once nothing is known
+    for _ in range(100):
+        clock.step()
+    assert clock.lookahead.length > 6
+    clock.probability = 0.0
+    lengths = [clock.step() for _ in range(300)]
+    assert lengths[-100:].count(0) > 90
+    assert any(lengths[-250:])  # it tries again, now and then
+    clock.probability = 0.95
+    for _ in range(2000):
+        clock.step()
+    assert clock.lookahead.length > 6
+    clock.seconds = compute_bound
+    for _ in range(1500):
+        clock.step()
+    assert clock.lookahead.length <= 1
     with pytest.raises(RequestError, match="from 1 to 64"):
         Lookahead(0)
+
+
+def test_drafts_that_are_too_short_are_dropped(engine: Engine) -> None:
+    plain = list(engine.generate_tokens(IDS, GREEDY))
+    for least, proposed in ((3, True), (9, False)):
+        fixed = Fixed(plain, len(IDS))
+        fixed.lookahead = Lookahead(None, least)
+        fixed.lookahead.plan = lambda costs, sequences: 8  # type: ignore[method-assign]
+        sequence = engine.submit(IDS, GREEDY, Options(speculate=lambda given=fixed: given))
+        assert list(engine.follow_tokens(sequence)) == plain
+        assert (fixed.lookahead.proposed > 0) == proposed
+    with pytest.raises(RequestError, match="no draft can have 5 tokens"):
+        Lookahead(4, 5)
 
 
 def test_drafts_stop_at_the_context_and_the_token_limit(engine: Engine) -> None:
@@ -235,6 +319,7 @@ def _drawn_pair(seed: int) -> tuple[int, int]:
     return first, second
 
 
+@pytest.mark.long("draws a hundred thousand pairs of tokens")
 def test_drawn_text_has_the_distribution_of_the_model_and_not_of_the_draft() -> None:
     """Chi-square of 100k pairs of tokens against the exact distribution."""
     draws = 100_000

@@ -226,7 +226,6 @@ def test_the_command_measures_saves_and_compares(
         (["--kl-base", "BASE", "-f", "TEXT"], 2, "made of another text"),
         (["--kl-base", "BASE", "--stride", "4"], 2, "--stride does not go with"),
         (["--kl-base", "BASE", "--save-kl-base", "B"], 2, "give one of"),
-        (["-f", "TEXT", "-c", "9999"], 2, "takes 1 to 512 positions"),
         (["-f", "TEXT", "-c", "32", "--save-kl-base", "NOWHERE"], 2, "cannot write"),
     ],
 )

@@ -251,6 +251,39 @@ def test_a_scan_goes_on_from_a_copy_of_its_slot(case: Case) -> None:
     assert runs.run((1, 64, ROWS))[0].tobytes() == truth[64:].tobytes()
 
 
+@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("tier", TIERS)
+def test_states_within_a_span_are_those_of_shorter_spans(case: Case, tier: str, first: int) -> None:
+    graph, end = case.graph(), first + 21
+    executable = _core.CpuDevice(2, tier).compile(graph)
+    slots = _core.Slots(graph.slot_entries, 8)
+
+    def run(begin: int, last: int, slot: int, row_slots: list[int]) -> bytes:
+        batch = _core.Batch()
+        n = last - begin
+        batch.add([0] * n, first=begin, slot=slot, outputs=n, row_slots=row_slots)
+        for name, values in case.inputs().items():
+            batch.set_input(name, values[begin:last])
+        return executable.run(batch, [], slots)["y"].tobytes()
+
+    if first:
+        run(0, first, 0, [])
+    slots.copy(0, 1)
+    plain = run(first, end, 0, [])
+    assert run(first, end, 1, [7, 3, 4]) == plain
+    assert slots.read(1) == slots.read(0)
+    for slot, last in ((7, end - 3), (3, end - 2), (4, end - 1)):
+        if first:
+            run(0, first, 2, [])
+        run(first, last, 2, [])
+        assert slots.read(slot) == slots.read(2)
+    for wrong, message in (([1], "two spans use the slot 1"), ([8], "no such slot: 8 of 8")):
+        with pytest.raises(RequestError, match=message):
+            run(first, end, 1, wrong)
+    with pytest.raises(RequestError, match="more rows than the span has"):
+        run(0, 1, 1, [2])
+
+
 def test_columns_and_heads_move_as_they_say() -> None:
     g = Builder()
     x = g.input("x", 24)

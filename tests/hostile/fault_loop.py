@@ -25,7 +25,7 @@ import adapters
 import oxibonsai
 import tiny_model
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.convert.language_model import convert
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.errors import OxiBonsaiError
@@ -64,8 +64,6 @@ def _load_packed(p: Places) -> bytes:
 
 
 def _load_lora(p: Places) -> bytes:
-    # What a failing removal leaves there goes with the next scratch folder.
-    os.environ["OXIBONSAI_CACHE"] = str(p.source.with_name("cache"))
     return _load(p, lora=p.source / "lora")
 
 
@@ -75,7 +73,7 @@ def _convert_lora(p: Places) -> None:
 
 
 def _quantize(p: Places) -> None:
-    quantize(ModelFile.open(p.source / "model.gguf"), p.out / "m.gguf", "q8_0")
+    quantize(GgufModel.open(p.source / "model.gguf"), p.out / "m.gguf", "q8_0")
 
 
 def _write_imatrix(p: Places) -> None:

@@ -11,10 +11,10 @@ import packed_folders
 import safetensors_files
 from mutations import refused
 
-from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.onnx_parameters import onnx_parameters
+from oxibonsai.checkpoint.safetensors_file import read_header
 from oxibonsai.convert.language_model import convert
-from oxibonsai.convert.onnx_parameters import onnx_parameters
-from oxibonsai.convert.safetensors_file import read_header
 from oxibonsai.imatrix import read_imatrix
 
 Read = Callable[[bytes], None]

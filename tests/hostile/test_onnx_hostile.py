@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 pytest.importorskip("onnx", reason="needs the onnx package (extra: convert)")
 from onnx import TensorProto, helper, numpy_helper
 
-from oxibonsai.convert.onnx_file import OnnxFile
-from oxibonsai.convert.onnx_parameters import onnx_parameters
+from oxibonsai.checkpoint.onnx_file import OnnxFile
+from oxibonsai.checkpoint.onnx_parameters import onnx_parameters
 from oxibonsai.errors import FormatError, OxiBonsaiError, UnsupportedError
 
 WEIGHTS = np.arange(64 * 2 * 16, dtype=np.uint8).reshape(64, 2, 16)

@@ -9,7 +9,7 @@ import pytest
 import safetensors_files
 from mutations import LittleMemory, edits, flips, ids, prefixes, refused
 
-from oxibonsai.convert.safetensors_file import read_header
+from oxibonsai.checkpoint.safetensors_file import read_header
 from oxibonsai.errors import FormatError
 
 VALID = safetensors_files.VALID

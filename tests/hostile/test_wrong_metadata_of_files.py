@@ -18,7 +18,7 @@ import tiny_model
 from oxibonsai import SamplingParams, _core
 from oxibonsai.chat import model_template
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.cli import info
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.server.app import create_app
@@ -69,14 +69,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def keys(base: Path) -> list[str]:
     """What is read when the file is opened, and what it has beside."""
     asked: dict[str, None] = {}
-    get = ModelFile.get
+    get = GgufModel.get
 
-    def noted(self: ModelFile, key: str, default: Any = None) -> Any:
+    def noted(self: GgufModel, key: str, default: Any = None) -> Any:
         asked[key] = None
         return get(self, key, default)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ModelFile, "get", noted)
+        patch.setattr(GgufModel, "get", noted)
         assert use(base) is None
     asked |= dict.fromkeys(["general.architecture", "general.type", "tokenizer.ggml.model"])
     asked |= dict.fromkeys(["tokenizer.chat_template", "general.unknown"])

@@ -9,7 +9,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-RECORDED = Path(__file__).with_name("llama_cpp_conversions.json")
+RECORDED = Path(__file__).parents[1] / "truth/models/llama_cpp_conversions.json"
 _ELSEWHERE = ("GGUF.", "general.", "tokenizer.")
 
 

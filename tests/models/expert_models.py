@@ -77,6 +77,18 @@ CASES: list[Case] = [
         differences=("block_count", "nextn_predict_layers"),
     ),
     Case(
+        "dots1", "Dots1",
+        {**_EIGHT, "n_shared_experts": 2, "n_group": 2, "topk_group": 1, "norm_topk_prob": True,
+         "routed_scaling_factor": 2.5},
+        {"scoring_func": "sigmoid"},
+    ),
+    Case(
+        "dots1-plain", "Dots1",
+        {**_EIGHT, "n_shared_experts": 1, "head_dim": 32, "first_k_dense_replace": 0,
+         "num_hidden_layers": 2, "norm_topk_prob": False},
+        {"scoring_func": "sigmoid"},
+    ),
+    Case(
         "ernie4_5-moe", "Ernie4_5_Moe",
         {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 32, "num_hidden_layers": 3,
          "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_interval": 1},

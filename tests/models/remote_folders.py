@@ -156,6 +156,27 @@ _RWKV_VALUES = {
     "attn.v_lora.lora.2.weight": (HIDDEN, 16),
     "attn.v_lora.lora.2.bias": (HIDDEN,),
 }
+_LING = {
+    "input_layernorm.weight": (HIDDEN,),
+    "post_attention_layernorm.weight": (HIDDEN,),
+    "attention.query_key_value.weight": (HIDDEN + 2 * _KV, HIDDEN),
+    "attention.query_layernorm.weight": (HIDDEN // HEADS,),
+    "attention.key_layernorm.weight": (HIDDEN // HEADS,),
+    "attention.dense.weight": (HIDDEN, HIDDEN),
+}
+
+
+def _gated(module: str, width: int) -> dict[str, tuple[int, ...]]:
+    parts = {"gate_proj": (width, HIDDEN), "up_proj": (width, HIDDEN), "down_proj": (HIDDEN, width)}
+    return {f"{module}.{part}.weight": shape for part, shape in parts.items()}
+
+
+_LING_EXPERTS = {
+    "mlp.gate.weight": (8, HIDDEN),
+    "mlp.gate.expert_bias": (8,),
+    **_gated("mlp.shared_experts", 48),
+    **{name: shape for i in range(8) for name, shape in _gated(f"mlp.experts.{i}", 32).items()},
+}
 _PLAMO2 = {
     **{
         f"{when}_{what}_norm.weight": (HIDDEN,)
@@ -337,6 +358,19 @@ FOLDERS = [
          **{f"{name}.{kind}": (HIDDEN,) for name in ("model.layers.0.pre_norm", "model.norm")
             for kind in _NORM}},
         "model.layers", _RWKV, own=({}, _RWKV_VALUES),
+    ),
+    RemoteFolder(
+        "BailingMoeV2ForCausalLM", "bailing_moe_v2",
+        {"hidden_act": "silu", "use_bias": False, "use_qkv_bias": False, "use_qk_norm": True,
+         "partial_rotary_factor": 0.5, "first_k_dense_replace": 1, "num_experts": 8,
+         "num_experts_per_tok": 3, "moe_intermediate_size": 32, "num_shared_experts": 1,
+         "moe_shared_expert_intermediate_size": 48, "n_group": 4, "topk_group": 2,
+         "norm_topk_prob": True, "routed_scaling_factor": 2.5, "score_function": "sigmoid",
+         "num_nextn_predict_layers": 0},
+        {"model.word_embeddings.weight": _TABLE, "model.norm.weight": (HIDDEN,),
+         "lm_head.weight": _TABLE},
+        "model.layers", _LING, own=(_gated("mlp", FF), _LING_EXPERTS),
+        converted_by_llama_cpp=False,
     ),
     RemoteFolder(
         "Plamo2ForCausalLM", "plamo2",

@@ -10,9 +10,10 @@ import pytest
 import remote_models
 
 import gguf_copy
+from oxibonsai.architectures.families import BY_NAME
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import UnsupportedError
-from oxibonsai.models import ARCHITECTURES, read_config
+from oxibonsai.models import read_config
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_what_says_nothing_is_taken(
 
 def test_an_unknown_architecture_is_told_which_there_are(tiny_path: Path, tmp_path: Path) -> None:
     gguf_copy.copy(tiny_path, tmp_path / "m.gguf", keys={"general.architecture": ("bonsai", "str")})
-    with pytest.raises(UnsupportedError, match=f"bonsai; supported are {', '.join(ARCHITECTURES)}"):
+    with pytest.raises(UnsupportedError, match=f"bonsai; supported are {', '.join(BY_NAME)}"):
         read_config(Checkpoint(tmp_path / "m.gguf"))
 
 
@@ -64,7 +65,7 @@ def test_the_docs_list_every_architecture_with_its_distance() -> None:
         re.MULTILINE,
     )
     # Other tests register toys.
-    known = {name for name in ARCHITECTURES if not name.startswith("toy")}
+    known = {name for name in BY_NAME if not name.startswith("toy")}
     assert {name for name, _, _ in rows} == known
     # Where the reference itself is a coarser one, its cases say so.
     allowed = {c.architecture: c.distance for c in remote_models.CASES}

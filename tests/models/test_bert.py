@@ -16,6 +16,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.graph import Builder
 from oxibonsai.models import Model, check_parity, load_model, read_config
+from oxibonsai.models.model import EMBED
 from oxibonsai.models.parity import compare_ops
 
 IDS: list[int] = np.random.default_rng(1).integers(0, bert_folder.ROWS, 90).tolist()
@@ -70,7 +71,7 @@ def test_float_weights_give_the_states_of_transformers(folder: Path, tmp_path: P
         truth = truth_model.eval()(torch.tensor([IDS])).last_hidden_state[0].numpy()
     convert(folder, tmp_path / "m.gguf", dtype="f32")
     model = load(tmp_path / "m.gguf")
-    found = states(model.executable, IDS)
+    found = states(model.program(EMBED), IDS)
     assert truth.std(axis=0).mean() > 0.3  # states that hardly change with the text prove nothing
     assert np.abs(found - truth).max() <= 1e-5 * np.abs(truth).max()
 
@@ -95,17 +96,17 @@ def test_a_position_past_the_table_is_refused(path: Path) -> None:
     batch = _core.Batch()
     batch.add([5], first=bert_folder.CONTEXT, outputs=1)
     with pytest.raises(RequestError, match="position 96 is outside the table of 96"):
-        model.executable.run(batch)
+        model.program(EMBED).run(batch)
 
 
 def test_a_text_sees_itself_alone(path: Path) -> None:
     model = load(path)
     texts = [IDS, IDS[:1], IDS[5:70], IDS[:64]]
-    alone = [states(model.executable, ids).tobytes() for ids in texts]
+    alone = [states(model.program(EMBED), ids).tobytes() for ids in texts]
     batch = _core.Batch()
     for ids in texts:
         batch.add(ids, outputs=len(ids))
-    together = model.executable.run(batch)["hidden"]
+    together = model.program(EMBED).run(batch)["hidden"]
     assert together.tobytes() == b"".join(alone)
 
 

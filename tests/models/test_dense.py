@@ -13,10 +13,11 @@ import adapters
 import gguf_copy
 import oxibonsai
 from oxibonsai import _core
+from oxibonsai.architectures.families import BY_NAME
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.models import ARCHITECTURES, load_model, read_config
+from oxibonsai.models import load_model, read_config
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import conversions
@@ -135,7 +136,7 @@ def test_a_key_or_tensor_of_another_architecture_is_refused(
     gguf_copy.copy(path, tmp_path / "tensor.gguf", more=stray)
     with pytest.raises(UnsupportedError, match="attn_stray"):
         load_model(Checkpoint(tmp_path / "tensor.gguf"), _core.CpuDevice(1))
-    assert architecture in ARCHITECTURES
+    assert architecture in BY_NAME
 
 
 def test_an_adapter_of_a_fused_tensor_changes_each_of_its_parts(

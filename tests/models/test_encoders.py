@@ -11,12 +11,12 @@ import pytest
 
 import gguf_copy
 from oxibonsai import FormatError, UnsupportedError, _core
+from oxibonsai.architectures.t5 import bucket_of
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.engine.pooled_states import Ids, PooledStates
 from oxibonsai.models import Model, load_model
-from oxibonsai.models.model import SCORES
-from oxibonsai.models.t5 import bucket_of
+from oxibonsai.models.model import EMBED, SCORES
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import conversions
@@ -80,7 +80,7 @@ def scores(model: Model, ids: list[int], first: int | None = None) -> npt.NDArra
 @pytest.mark.parametrize("case", em.ENCODERS, ids=lambda c: c.name)
 def test_states_are_those_of_transformers(case: em.Encoder, saved: Saved) -> None:
     truth = em.states(saved.truth(case.name), em.IDS)
-    found = states(load(saved.file(case.name)).executable, em.IDS)
+    found = states(load(saved.file(case.name)).program(EMBED), em.IDS)
     assert truth.std(axis=0).mean() > 0.1  # states that hardly change with the text prove nothing
     assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
 
@@ -88,7 +88,7 @@ def test_states_are_those_of_transformers(case: em.Encoder, saved: Saved) -> Non
 @pytest.mark.parametrize("case", em.REMOTE, ids=lambda c: c.name)
 def test_states_are_those_of_llama_cpp(case: em.RemoteEncoder, saved: Saved) -> None:
     truth = np.array(LLAMA_CPP[case.name])
-    found = states(load(saved.file(case.name)).executable, em.IDS)[list(POSITIONS)]
+    found = states(load(saved.file(case.name)).program(EMBED), em.IDS)[list(POSITIONS)]
     assert np.abs(truth[1] - truth[0]).mean() > 0.1
     assert np.abs(found - truth).max() <= _GELU_TABLE * np.abs(truth).max()
 

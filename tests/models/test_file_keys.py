@@ -106,5 +106,5 @@ def test_a_factor_of_cos_and_sin_is_that_of_all_layers(tmp_path: Path) -> None:
     config = read_config(
         Checkpoint(changed(path, keys={"gemma4.rope.scaling.attn_factor": (0.5, "f32")}))
     )
-    assert config.rope_local is not None
-    assert config.rope.magnitude() == config.rope_local.magnitude() == 0.5
+    local = config.of_family.rope_local
+    assert config.rope.magnitude() == local.magnitude() == 0.5

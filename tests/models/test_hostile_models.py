@@ -19,7 +19,7 @@ import pytest
 
 from oxibonsai import _core, models
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.convert.language_model import convert
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.models import describe, load_model
@@ -88,7 +88,7 @@ class ChangedFile:
         return self._value if key == self._key else self._file.get(key, default)
 
     def text(self, key: str, default: str | None = None) -> str | None:
-        return ModelFile.text(cast(ModelFile, self), key, default)
+        return GgufModel.text(cast(GgufModel, self), key, default)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)

@@ -16,6 +16,7 @@ from oxibonsai import FormatError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.models import Model, load_model
+from oxibonsai.models.model import EMBED
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import encoder_models as em
@@ -87,7 +88,9 @@ def run(model: Model, *texts: list[int]) -> list[Floats]:
     batch = _core.Batch()
     for ids in texts:
         batch.add(ids, outputs=len(ids))
-    return np.split(model.executable.run(batch)["hidden"], np.cumsum([len(t) for t in texts])[:-1])
+    return np.split(
+        model.program(EMBED).run(batch)["hidden"], np.cumsum([len(t) for t in texts])[:-1]
+    )
 
 
 def distance(found: Floats, truth: Floats) -> float:

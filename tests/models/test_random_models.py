@@ -20,7 +20,9 @@ from random_blocks import INTEGER_TYPES
 pytestmark = pytest.mark.hf
 
 # Made by measure_llama_cpp.py from the same files.
-LLAMA_CPP = json.loads((Path(__file__).parent / "llama_cpp_distances.json").read_text())
+LLAMA_CPP = json.loads(
+    (Path(__file__).parents[1] / "truth/models/llama_cpp_distances.json").read_text()
+)
 # llama.cpp runs none of these; what it reaches with its own 2-bit or 8-bit type stands in.
 STAND_INS = {t: "Q2_0_g64" for t in ("Q2_0_g128", "PTQ1_0", "TQ2_0_g128")}
 STAND_INS |= {"Q8_1": "Q8_0", "Q8_K": "Q8_0"}

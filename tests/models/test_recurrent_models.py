@@ -14,10 +14,11 @@ import gguf_copy
 import oxibonsai
 from oxibonsai import FormatError, SamplingParams, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.convert.language_model import convert
 from oxibonsai.engine import Engine, NgramSpeculator, Options
 from oxibonsai.models import Model, check_parity, load_model
+from oxibonsai.models.model import GENERATE
 from oxibonsai.quantize import quantize
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
@@ -63,7 +64,7 @@ class Models:
             truth = rm.reference_logits(case.save(folder / "model"))
             files = {"f32": folder / "f32.gguf"}
             convert(folder / "model", files["f32"], dtype="f32")
-            source = ModelFile.open(files["f32"])
+            source = GgufModel.open(files["f32"])
             for quant_type in case.quantized:
                 files[quant_type] = folder / f"{quant_type}.gguf"
                 quantize(source, files[quant_type], quant_type.upper(), pure=True)
@@ -96,7 +97,7 @@ class Runs:
         for slot, first, last in spans:
             pages = list(range(4 * slot, 4 * slot + 4))
             batch.add(ids[first:last], first=first, pages=pages, slot=slot, outputs=last - first)
-        rows = self.model.executable.run(batch, self.pools, self.slots)["logits"]
+        rows = self.model.program(GENERATE).run(batch, self.pools, self.slots)["logits"]
         return np.split(rows, np.cumsum([b - a for _, a, b in spans])[:-1])
 
     def logits(self, chunk: int = N) -> rm.Floats:

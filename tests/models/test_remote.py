@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import pytest
 
 import oxibonsai
 from oxibonsai import FormatError, UnsupportedError
+from oxibonsai.architectures import rwkv7
 from oxibonsai.convert.language_model import convert
-from oxibonsai.models import rwkv7
 
 pytest.importorskip("gguf", reason="needs gguf (extra: test)")
 import conversions
@@ -51,7 +52,7 @@ def test_another_epsilon_of_heads_would_be_noticed(
 ) -> None:
     case = next(c for c in remote_models.CASES if c.name == "rwkv7")
     truth = np.array(LLAMA_CPP[case.name])
-    monkeypatch.setattr(rwkv7, "_HEAD_EPS", 1.1 * rwkv7._HEAD_EPS)
+    monkeypatch.setattr(rwkv7, "HEAD_EPSILON", 1.1 * rwkv7.HEAD_EPSILON)
     found = oxibonsai.load(files[case.name]).logits(dm.IDS)[-len(truth) :]
     assert np.abs(found - truth).max() > 10 * case.distance * np.abs(truth).max()
 
@@ -68,7 +69,7 @@ def test_a_hybrid_may_begin_with_a_layer_that_does_not_attend(tmp_path: Path) ->
     configs = []
     for i, order in enumerate((case, other)):
         remote_models.write(order, tmp_path / f"{i}.gguf")
-        configs.append(oxibonsai.load(tmp_path / f"{i}.gguf").model.config)
+        configs.append(oxibonsai.load(tmp_path / f"{i}.gguf").model.config.of_family)
     assert configs[1] == replace(configs[0], layer_types=configs[0].layer_types[::-1])
 
 
@@ -117,6 +118,58 @@ def test_baichuans_fused_projection_is_cut_and_put_into_pairs(tmp_path: Path) ->
     assert oxibonsai.load(path).logits(dm.IDS[:9]).std() > 0.1
 
 
+def rewritten(folder: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
+    """Gives a folder other parameters."""
+    from safetensors.numpy import load_file, save_file
+
+    held = load_file(folder / "model.safetensors")
+    change(held)
+    save_file(held, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_older_folders_of_rwkv_have_the_shares_of_the_token_before_as_one(tmp_path: Path) -> None:
+    path, _ = converted("rwkv7", tmp_path)
+    wanted = conversions.summary(path)
+
+    def stack(held: dict[str, np.ndarray]) -> None:
+        for i in range(dm.LAYERS):
+            names = [f"model.layers.{i}.attn.x_{letter}" for letter in "rwkvag"]
+            held[f"model.layers.{i}.attn.x_x"] = np.concatenate([held.pop(n)[0] for n in names])
+
+    rewritten(tmp_path / "model", stack)
+    convert(tmp_path / "model", path, dtype="f32")
+    assert conversions.summary(path) == wanted
+
+
+def test_rwkvs_first_layer_has_the_matrices_of_its_rates_twice(tmp_path: Path) -> None:
+    found = tensors_of(converted("rwkv7", tmp_path)[0])
+    for number in range(3):
+        rates, values = (found[f"blk.0.time_mix_{n}{number}.weight"] for n in "av")
+        assert np.array_equal(rates, values)
+        assert found[f"blk.1.time_mix_a{number}.weight"].std() > 0.0
+
+
+def test_lings_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
+    path, held = converted("bailing_moe_v2", tmp_path)
+    wanted = conversions.summary(path)
+    found = tensors_of(path)
+    assert np.array_equal(
+        found["blk.1.ffn_up_exps.weight"][5], held["model.layers.1.mlp.experts.5.up_proj.weight"]
+    )
+    assert np.array_equal(
+        found["blk.1.exp_probs_b.bias"], held["model.layers.1.mlp.gate.expert_bias"]
+    )
+    rewritten(
+        tmp_path / "model",
+        lambda held: held.update(
+            {f"model.layers.{i}.eh_proj.weight": np.eye(4, dtype=np.float32) for i in (2, 3)}
+        ),
+    )
+    convert(tmp_path / "model", path, dtype="f32")
+    assert conversions.summary(path) == wanted
+    assert oxibonsai.load(path).logits(dm.IDS[:9]).std() > 0.1
+
+
 def test_plamos_heads_that_share_a_key_come_together(tmp_path: Path) -> None:
     path, held = converted("plamo", tmp_path)
     found, width = tensors_of(path), dm.HIDDEN // dm.HEADS
@@ -132,7 +185,7 @@ def test_plamos_heads_that_share_a_key_come_together(tmp_path: Path) -> None:
 
 def test_plamo2_begins_with_a_scan_and_attends_within_its_window(tmp_path: Path) -> None:
     path, _ = converted("plamo2", tmp_path)
-    config = oxibonsai.load(path).model.config
+    config = oxibonsai.load(path).model.config.of_family
     assert [config.attends(i) for i in range(2)] == [False, True]
     truth = plamo2_reference.logits(tmp_path / "model", dm.IDS)
     found = oxibonsai.load(path).logits(dm.IDS)
@@ -156,6 +209,11 @@ def test_a_folder_runs_with_the_bytes_of_its_file(name: str, tmp_path: Path) -> 
         ("rwkv7", "hidden_act", "relu", UnsupportedError, "hidden_act"),
         ("rwkv7", "a_low_rank_dim", 25, FormatError, "asks for"),
         ("rwkv7", "num_hidden_layers", 3, FormatError, "lacks"),
+        ("bailing_moe_v2", "num_shared_experts", 2, UnsupportedError, "num_shared_experts"),
+        ("bailing_moe_v2", "num_shared_experts", None, FormatError, "num_shared_experts"),
+        ("bailing_moe_v2", "score_function", "softmax", UnsupportedError, "score_function"),
+        ("bailing_moe_v2", "use_qkv_bias", True, UnsupportedError, "use_qkv_bias"),
+        ("bailing_moe_v2", "moe_intermediate_size", 24, FormatError, "asks for"),
         ("plamo2", "mamba_enabled", False, UnsupportedError, "mamba_enabled"),
         ("plamo2", "rms_norm_eps", 1e-5, UnsupportedError, "rms_norm_eps"),
         ("plamo2", "mamba_step", 1, FormatError, "mamba_step"),

@@ -18,7 +18,7 @@ import pytest
 
 import oxibonsai
 from oxibonsai import _core
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.quantize import quantize
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
@@ -102,14 +102,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for quant_type in (*INTEGER_TYPES, *FLOAT_TYPES):
         rm.build(rm.QWEN3, paths[quant_type], quant_type)
     for quant_type in OWN_FLOAT_TYPES:
-        quantize(ModelFile.open(paths["F32"]), paths[quant_type], quant_type, pure=True)
+        quantize(GgufModel.open(paths["F32"]), paths[quant_type], quant_type, pure=True)
     return paths
 
 
 def test_there_is_a_model_of_each_type(models: dict[str, Path]) -> None:
     assert set(models) == {t["name"] for t in _core.quant_types()}
     for quant_type, path in models.items():
-        held = {t.quant_type for t in ModelFile.open(path).tensors}
+        held = {t.quant_type for t in GgufModel.open(path).tensors}
         assert held == {quant_type, "F32"}
 
 

@@ -128,7 +128,10 @@ def test_company_threads_and_kept_pages_change_nothing(
 @pytest.mark.parametrize("name", PARAMS)
 def test_speculation_changes_nothing(path: Path, plain: Engine, engine: Engine, name: str) -> None:
     draft = DraftModel(
-        oxibonsai.load(path, ctx_size=256, threads=1, kv_type="q4_0"), engine, threshold=0.2
+        oxibonsai.load(path, ctx_size=256, threads=1, kv_type="q4_0"),
+        engine,
+        threshold=0.2,
+        length=4,  # whatever it costs
     )
     for structure in (None, JSON):
         params = PARAMS[name]

@@ -12,13 +12,13 @@ import pytest
 import gguf_copy
 import oxibonsai
 from oxibonsai import FormatError, RequestError, SamplingParams, UnsupportedError, _core
+from oxibonsai.architectures.t5 import causal_bucket_of
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.distributed import Group, Layout, RankPlan
 from oxibonsai.engine import ContextShift, Engine, Options
 from oxibonsai.loading import open_model
 from oxibonsai.models import load_model
-from oxibonsai.models.t5 import causal_bucket_of
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import conversions

@@ -41,6 +41,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if os.geteuid() == 0:
         options.add_argument("--no-sandbox")  # which Chromium asks for as root
     running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    running.set_script_timeout(300)  # of modules that a busy machine loads; a failed import says so
     yield running
     running.quit()
 

@@ -138,7 +138,7 @@ def test_on_a_phone_the_list_slides_in_and_out(visit: Visit) -> None:
 def test_everything_that_takes_the_focus_has_a_name(visit: Visit) -> None:
     visitor = visit()
     fill(visitor)
-    visitor.click(".edit")
+    visitor.click(".user .edit")
     names = visitor.js(NAMES)
     assert len(names) > 20
     assert [what for what, name in names if not name] == []
@@ -183,7 +183,7 @@ def test_the_keyboard_alone_is_enough(visit: Visit, api: FakeApi) -> None:
         assert visitor.js(outline) == "solid"
         assert visitor.js("return getComputedStyle(document.activeElement).opacity") == "1"
     assert passed == [
-        *("attach", "quiet delete", "quiet proceed", "quiet again", "quiet copy"),
+        *("attach", "quiet delete", "quiet again", "quiet copy", "quiet edit"),
         *("quiet delete", "quiet copy", "quiet edit"),
     ]
     visitor.keys(Keys.ENTER)
@@ -198,12 +198,12 @@ def test_the_focus_goes_from_the_skip_link_down_the_page(visit: Visit) -> None:
     visitor.ask("trees")
     visitor.js("document.activeElement.blur(); document.body.tabIndex = -1; document.body.focus()")
     order = []
-    for _ in range(14):
+    for _ in range(16):
         visitor.keys(Keys.TAB)
         order.append(visitor.focused)
     assert order == [
-        *("skip", "new", "search", "open", "rename", "remove", "import", "export", "clear"),
-        *("model", "theme", "open-settings", "open-prompt", "quiet edit"),
+        *("skip", "new", "search", "open", "more", "rename", "remove", "import", "export", "clear"),
+        *("model", "second-model", "theme", "open-settings", "open-prompt", "quiet edit"),
     ]
     visitor.js("document.querySelector('.skip').focus()")
     assert visitor.one(".skip").location["y"] >= 0

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -117,25 +118,53 @@ def test_a_model_that_sees_gets_the_picture(visit: Visit, api: FakeApi, kind: st
     assert visitor.complaints() == []
 
 
-def test_pictures_travel_with_an_export(visit: Visit, api: FakeApi) -> None:
-    api.vision = True
-    visitor = visit()
-    attach(visitor, "dot.png", PNG)
-    visitor.wait(lambda: chips(visitor) == ["dot.png"])
-    visitor.ask("?")
-    behavior = {"behavior": "allow", "downloadPath": str(visitor.folder)}
-    visitor.chromium.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
-    visitor.click("#export")
-    path = visitor.folder / "conversations.json"
-    visitor.wait(path.exists)
-    exported = json.loads(path.read_text())
-    assert exported[0]["messages"][0]["attachments"] == [{"name": "dot.png", "picture": AS_URL}]
+def bring_back(visitor: Visitor, path: Path) -> None:
+    """Deletes all conversations, then opens that of a file."""
     visitor.click("#clear")
     visitor.chromium.switch_to.alert.accept()
     visitor.wait(lambda: visitor.questions == [])
     visitor.one("#import-file").send_keys(str(path))
     visitor.wait(lambda: "imported" in visitor.notice)
     visitor.click("#conversations .open")
+
+
+def test_a_pdf_document_goes_with_the_message_and_travels_with_an_export(
+    visit: Visit, api: FakeApi
+) -> None:
+    data = b"%PDF-1.4 which the server reads"
+    url = f"data:application/pdf;base64,{base64.b64encode(data).decode()}"
+    visitor = visit()
+    attach(visitor, "letter.pdf", data)
+    visitor.wait(lambda: chips(visitor) == ["letter.pdf"])
+    assert visitor.text("#attached b") == "PDF"
+    visitor.ask("What does it say?")
+    parts = [
+        {"type": "file", "file": {"filename": "letter.pdf", "file_data": url}},
+        {"type": "text", "text": "What does it say?"},
+    ]
+    assert api.requests[0]["messages"] == [{"role": "user", "content": parts}]
+    visitor.reload()
+    assert visitor.text(".user .file span") == "letter.pdf"
+    visitor.ask("And?")
+    assert api.requests[1]["messages"][0]["content"] == parts
+    path = visitor.save("#export", "conversations.json")
+    exported = json.loads(path.read_text())
+    assert exported[0]["messages"][0]["attachments"] == [{"name": "letter.pdf", "document": url}]
+    bring_back(visitor, path)
+    visitor.ask("Again")
+    assert api.requests[2]["messages"][0]["content"] == parts
+
+
+def test_pictures_travel_with_an_export(visit: Visit, api: FakeApi) -> None:
+    api.vision = True
+    visitor = visit()
+    attach(visitor, "dot.png", PNG)
+    visitor.wait(lambda: chips(visitor) == ["dot.png"])
+    visitor.ask("?")
+    path = visitor.save("#export", "conversations.json")
+    exported = json.loads(path.read_text())
+    assert exported[0]["messages"][0]["attachments"] == [{"name": "dot.png", "picture": AS_URL}]
+    bring_back(visitor, path)
     visitor.wait(lambda: visitor.js("return document.querySelector('.user img')?.naturalWidth"))
 
 

@@ -35,8 +35,9 @@ def test_a_message_is_sent_and_its_answer_streams_in(visit: Visit, api: FakeApi)
     assert api.requests[0]["stream"] is True
     assert api.requests[0]["stream_options"] == {"include_usage": True}
     assert api.requests[0]["return_progress"] is True
+    assert api.requests[0]["background"] is True
     assert set(api.requests[0]) == {
-        *("model", "messages", "stream", "stream_options", "return_progress"),
+        *("model", "messages", "stream", "background", "stream_options", "return_progress"),
     }
     assert visitor.complaints() == []
 
@@ -80,7 +81,7 @@ def test_an_edited_message_is_asked_again_and_what_followed_goes(
     visitor = visit()
     for text in ("first", "second", "third"):
         visitor.ask(text)
-    visitor.js("document.querySelectorAll('.edit')[1].click()")
+    visitor.js("document.querySelectorAll('.user .edit')[1].click()")
     visitor.keys(" thoughts", Keys.ENTER)
     visitor.wait(lambda: len(api.requests) == 4)
     visitor.finish()
@@ -91,7 +92,7 @@ def test_an_edited_message_is_asked_again_and_what_followed_goes(
 def test_an_edit_can_be_left_without_a_change(visit: Visit, api: FakeApi) -> None:
     visitor = visit()
     visitor.ask("first")
-    visitor.click(".edit")
+    visitor.click(".user .edit")
     visitor.keys("xyz", Keys.ESCAPE)
     assert visitor.questions == ["first"]
     assert visitor.focused == "quiet edit"

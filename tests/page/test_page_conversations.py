@@ -45,40 +45,24 @@ def test_conversations_are_kept_listed_and_deleted(visit: Visit, api: FakeApi) -
     assert visitor.js("return Object.keys(localStorage)") == []
 
 
-def test_a_conversation_left_while_it_is_answered_keeps_its_text(
-    visit: Visit, api: FakeApi
-) -> None:
+def test_a_conversation_deleted_while_it_is_answered_is_gone(visit: Visit, api: FakeApi) -> None:
     reply = Reply(["Half", None])
     api.replies = [reply]
-    visitor = visit()
-    visitor.ask("trees", finish=False)
-    visitor.wait(lambda: visitor.answers == ["Half"])
-    visitor.click("#new")
-    visitor.wait(lambda: visitor.questions == [])
-    assert reply.gone.wait(20)
-    visitor.click("#conversations .open")
-    visitor.wait(lambda: visitor.answers == ["Half"])
-
-
-def test_a_conversation_deleted_while_it_is_answered_is_gone(visit: Visit, api: FakeApi) -> None:
-    api.replies = [Reply(["Half", None])]
     visitor = visit()
     visitor.ask("trees", finish=False)
     visitor.wait(lambda: visitor.answers == ["Half"])
     visitor.click("#clear")
     visitor.chromium.switch_to.alert.accept()
     visitor.wait(lambda: not visitor.answering)
+    assert reply.gone.wait(20)
+    visitor.wait(lambda: titles(visitor) == [])
     assert visitor.js("return Object.keys(localStorage)") == []
 
 
 def test_export_gives_all_conversations(visit: Visit, api: FakeApi) -> None:
     visitor = visit()
     visitor.ask("trees")
-    behavior = {"behavior": "allow", "downloadPath": str(visitor.folder)}
-    visitor.chromium.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
-    visitor.click("#export")
-    path = visitor.folder / "conversations.json"
-    visitor.wait(path.exists)
+    path = visitor.save("#export", "conversations.json")
     (exported,) = json.loads(path.read_text())
     assert [m["content"] for m in exported["messages"]] == ["trees", "ok"]
 
@@ -146,7 +130,7 @@ def test_answers_and_questions_have_versions(visit: Visit, api: FakeApi) -> None
     assert (visitor.answers, visitor.questions) == (["one"], ["say"])
     visitor.js("document.querySelector('.assistant .next').click()")
     assert visitor.answers == ["two", "after two"]
-    visitor.js("document.querySelectorAll('.edit')[1].click()")
+    visitor.js("document.querySelectorAll('.user .edit')[1].click()")
     visitor.keys(" please", Keys.ENTER)
     visitor.wait(lambda: visitor.answers == ["two", "edited"])
     visitor.finish()
@@ -192,6 +176,97 @@ def test_a_cut_answer_goes_on_where_it_ended(visit: Visit, api: FakeApi) -> None
     assert request["continue_final_message"] is True
     assert request["add_generation_prompt"] is False
     assert visitor.text(".remark") == ""
+
+
+def test_only_an_answer_that_was_cut_can_be_continued(visit: Visit, api: FakeApi) -> None:
+    api.replies = [Reply(["whole"]), Reply(["cut"], finish="length"), Reply(["Half", None])]
+    visitor = visit()
+    visitor.ask("a")
+    assert visitor.text("#messages > :last-child .proceed") == ""
+    visitor.ask("b")
+    assert visitor.text("#messages > :last-child .proceed") == "Continue"
+    visitor.ask("c", finish=False)
+    visitor.wait(lambda: visitor.answers[-1] == "Half")
+    visitor.click("#stop")
+    visitor.finish()
+    assert visitor.text("#messages > :last-child .proceed") == "Continue"
+
+
+def test_an_answer_is_edited_as_a_version_of_its_own(visit: Visit, api: FakeApi) -> None:
+    api.replies = [Reply(["The cat sat"]), Reply(["ok"])]
+    visitor = visit()
+    visitor.ask("Tell")
+    visitor.click(".assistant .edit")
+    assert visitor.text(".editor .primary") == "Keep"
+    visitor.keys(" down", Keys.ENTER)
+    visitor.wait(lambda: visitor.answers == ["The cat sat down"])
+    assert visitor.text(".remark") == "Edited by you."
+    assert visitor.text(".assistant .versions span") == "2/2"
+    visitor.ask("More")
+    assert sent(api)[1] == ("assistant", "The cat sat down")
+    visitor.reload()
+    visitor.js("document.querySelector('.assistant .previous').click()")
+    assert visitor.answers == ["The cat sat"]
+
+
+def test_conversations_are_pinned_and_put_into_folders(visit: Visit, api: FakeApi) -> None:
+    visitor = visit()
+    for topic in ("trees", "water", "stones"):
+        visitor.click("#new")
+        visitor.ask(topic)
+    groups = (
+        "return [...document.querySelectorAll('#conversations > li')].map((li) =>"
+        " [li.querySelector('summary')?.textContent ?? '',"
+        " ...[...li.querySelectorAll('.open')].map((open) => open.textContent)])"
+    )
+
+    def more(title: str) -> None:
+        visitor.js(
+            "[...document.querySelectorAll('#conversations .open')]"
+            ".find((open) => open.textContent === arguments[0]).parentElement"
+            ".querySelector('.more').click()",
+            title,
+        )
+
+    more("trees")
+    assert visitor.text("#conversation-title") == "trees"
+    visitor.one("#conversation-dialog [name=folder]").send_keys("Nature", Keys.ENTER)
+    more("water")
+    visitor.click("#conversation-dialog [name=pinned]")
+    visitor.click("#conversation-dialog .primary")
+    expected = [["Pinned", "water"], ["Nature", "trees"], ["", "stones"]]
+    assert visitor.js(groups) == expected
+    visitor.click("#conversations .folder:nth-child(2) summary")
+    visitor.wait(lambda: "trees" not in titles(visitor))
+    visitor.ask("more of it")
+    assert visitor.js(groups) == expected
+    assert "trees" not in titles(visitor)
+    visitor.one("#search").send_keys("trees")
+    assert titles(visitor) == ["trees"]
+    visitor.load()
+    assert visitor.js(groups) == expected
+
+
+def test_one_conversation_is_saved_as_a_file(visit: Visit, api: FakeApi) -> None:
+    api.replies = [Reply([{"reasoning_content": "hm"}, "They have **leaves**.\n\n```\nx\n```"])]
+    visitor = visit()
+    visitor.ask("What of trees?")
+    visitor.click("#conversations .more")
+    path = visitor.save("#save-markdown", "What of trees.md")
+    assert path.read_text() == (
+        "# What of trees?\n\n## You\n\nWhat of trees?\n\n## bonsai-1.7b-q1\n\n"
+        "They have **leaves**.\n\n```\nx\n```\n"
+    )
+    visitor.click("#save-json")
+    path = visitor.folder / "What of trees.json"
+    visitor.wait(path.exists)
+    assert json.loads(path.read_text())["messages"][0]["content"] == "What of trees?"
+    visitor.click("#cancel-conversation")
+    visitor.click("#clear")
+    visitor.chromium.switch_to.alert.accept()
+    visitor.wait(lambda: visitor.questions == [])
+    visitor.one("#import-file").send_keys(str(path))
+    visitor.wait(lambda: visitor.notice == "1 conversation imported.")
 
 
 def test_conversations_are_imported_from_a_file(visit: Visit, api: FakeApi) -> None:

@@ -17,8 +17,8 @@ Visit = Callable[..., Visitor]
 def test_a_missing_key_is_asked_for_and_then_used(visit: Visit, api: FakeApi) -> None:
     api.key = "s3cret"
     visitor = visit()
-    visitor.wait(lambda: visitor.js("return document.querySelector('#settings').open"))
-    assert visitor.js("return document.activeElement.name") == "key"
+    visitor.wait(lambda: visitor.js("return document.querySelector('#key-dialog').open"))
+    assert visitor.focused == "key"
     visitor.keys("s3cret", "\ue007")
     visitor.wait(lambda: not visitor.js("return document.querySelector('#model').disabled"))
     assert visitor.notice == ""
@@ -32,9 +32,12 @@ def test_a_key_that_is_refused_later_is_asked_for_again(visit: Visit, api: FakeA
     visitor = visit()
     api.key = "changed"
     visitor.ask("hi")
-    assert visitor.text(".failure p") == "The server wants an API key. Enter it in the settings."
+    assert visitor.text(".failure p") == "The server wants an API key."
+    assert visitor.text("#key-refused") == ""
+    visitor.keys("wrong", "\ue007")
+    visitor.wait(lambda: "did not take the key" in visitor.text("#key-refused"))
     visitor.keys("changed", "\ue007")
-    visitor.wait(lambda: not visitor.js("return document.querySelector('#settings').open"))
+    visitor.wait(lambda: not visitor.js("return document.querySelector('#key-dialog').open"))
     visitor.click(".retry")
     visitor.wait(lambda: visitor.answers == ["ok"])
 

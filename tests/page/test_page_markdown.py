@@ -22,7 +22,7 @@ import("./ui/markdown.js").then(({ MarkdownView }) => {
   new MarkdownView(root).update(text);
   // Line ends between elements are marked's, and show nowhere.
   done(root.innerHTML.replace(/\\n+(?=<)/g, "").replace(/>\\n+/g, ">"));
-});
+}, (error) => done(`import failed: ${error}`));
 """
 READ_CODE = """
 const [text, done] = arguments;
@@ -30,19 +30,25 @@ import("./ui/markdown.js").then(({ MarkdownView }) => {
   const root = document.createElement("div");
   new MarkdownView(root).update(text);
   done(root.querySelector("pre").textContent);
-});
+}, (error) => done(`import failed: ${error}`));
 """
 LINK = 'rel="noopener noreferrer nofollow" target="_blank"'
 
 
 @pytest.fixture(scope="module")
-def render(chromium: Any) -> Iterator[Callable[[str], str]]:
+def served() -> Iterator[str]:
     from page.fake_api import serving
 
     with serving(FakeApi()) as api:
-        chromium.get(api.url)
-        yield lambda text: chromium.execute_async_script(RENDER, text)
-        chromium.get("about:blank")
+        yield api.url
+
+
+@pytest.fixture
+def render(chromium: Any, served: str) -> Callable[[str], str]:
+    # Another test may have led the browser to a page whose server has ended.
+    if chromium.current_url != served:
+        chromium.get(served)
+    return lambda text: chromium.execute_async_script(RENDER, text)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +96,9 @@ def render(chromium: Any) -> Iterator[Callable[[str], str]]:
         ("![a](p.png)", "<p>![a](p.png)</p>"),
         ("[a]\n\n[a]: https://e.org/", f'<p>[a]</p><p>[a]: <a href="https://e.org/" {LINK}>'
          "https://e.org/</a></p>"),
+        ("so[^1] and[^a b] x^2", "<p>so<sup>1</sup> and[^a b] x^2</p>"),
+        ("a\n\n[^1]: *b*\nmore\n[^x]: c[^1]\n\nd", '<p>a</p><p class="note"><sup>1</sup> <em>b</em><br>'
+         'more</p><p class="note"><sup>x</sup> c<sup>1</sup></p><p>d</p>'),
         ("", ""),
         ("\n \n", ""),
     ],
@@ -163,6 +172,7 @@ import("./ui/markdown.js").then(({ MarkdownView }) => {
         "> a\n> - b\nlazy\n>\n> ```\n> c\n> ```\n\n> d\n\n>e",
         "```py\nx\n\n\ny\n``\n```\n    z\n\n    code\n\n    more\ntext\n    lazy",
         "a $x$ b\n$$\ny\n- z\n$$\nc\n\n$$\nopen\n\n$$ d \\(e\n\\) \\[f\n\n\\] $5 and $6",
+        "a[^1] b[^2]\n\n[^1]: c\nmore\n[^2]: d\n\n[^3]\n\n[^4]: \n\nend",
         "- a\n\n  \\[\n  b\n  \\]\n- $c$\n\n> $$d$$\n> e",
         "a\r\nb\r\n\r\n- c\r\n\r\n\td\n\n\te\n\n***\n\n[x](https://e.org) `a\nb` **c\nd**",
     ],

@@ -29,6 +29,18 @@ def test_the_chosen_model_is_remembered(visit: Visit, api: FakeApi) -> None:
     assert api.requests[0]["model"] == "smollm2-135m"
 
 
+def test_only_models_that_chat_are_offered(visit: Visit, api: FakeApi) -> None:
+    api.models = ["embedder", "bonsai-1.7b-q1", "ranker", "painter"]
+    api.makes = {"embedder": "embeddings", "ranker": "scores", "painter": "image"}
+    visitor = visit()
+    assert options(visitor) == ["bonsai-1.7b-q1"]
+    assert visitor.text("#open-drawing") == "Draw"
+    api.models = ["embedder"]
+    visitor.chromium.refresh()
+    visitor.wait(lambda: visitor.notice == "The server has no model that chats.")
+    assert visitor.text("#open-drawing") == ""
+
+
 def test_models_show_whether_they_are_loaded(visit: Visit, api: FakeApi) -> None:
     api.states = {"bonsai-1.7b-q1": "loaded", "smollm2-135m": "unloaded"}
     visitor = visit()

@@ -72,7 +72,7 @@ FOREIGN = (
 
 SAFE_TAGS = {
     "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre",
-    "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+    "span", "strong", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul",
 }  # fmt: skip
 
 # Adds what DOMPurify leaves of some HTML to the page, without marked before it.

@@ -74,6 +74,15 @@ class Visitor:
         element = self.all(selector)[-1]
         ActionChains(self.chromium).move_to_element(element).click(element).perform()
 
+    def save(self, button: str, name: str) -> Path:
+        """Clicks what saves a file; returns the file once it is there."""
+        behavior = {"behavior": "allow", "downloadPath": str(self.folder)}
+        self.chromium.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
+        self.click(button)
+        path = self.folder / name
+        self.wait(path.exists)
+        return path
+
     def keys(self, *keys: str) -> None:
         ActionChains(self.chromium).send_keys(*keys).perform()
 

@@ -186,7 +186,7 @@ def test_threads_and_neighbouring_rows_do_not_change_bytes(name: str) -> None:
 
 
 def recorded_errors() -> list[Any]:
-    file = Path(__file__).with_name("llama_cpp_errors.json")
+    file = Path(__file__).parents[1] / "truth/quant/llama_cpp_errors.json"
     found = json.loads(file.read_text())
     return [
         pytest.param(name, kind, label, error, id=f"{name}-{kind}-{label}")

@@ -17,7 +17,7 @@ from oxibonsai import _core
 from oxibonsai.errors import FormatError, RequestError
 
 # Relative squared errors of llama.cpp's encoders (record_codebook_errors.py).
-PEER = json.loads(Path(__file__).with_name("codebook_errors.json").read_text())
+PEER = json.loads((Path(__file__).parents[1] / "truth/quant/codebook_errors.json").read_text())
 MODES = [(t, mode) for t in cases.TYPES for mode in PEER[t]]
 RANDOM = cases.random_matrices()
 IMPORTANCE = cases.importance_of_columns()

@@ -11,10 +11,12 @@ from make_llama_cpp_choices import Case, by_role
 
 from oxibonsai import RequestError
 from oxibonsai.quantize import TypeRules, find_mix
-from oxibonsai.quantize.choice import Choice, ModelShape, Tensor, choose
-from oxibonsai.quantize.mixes import MIXES, Mix
+from oxibonsai.quantize.mixes import MIXES, Mix, mix_of_file
+from oxibonsai.quantize.type_choice import Choice, ModelShape, Tensor, choose
 
-_RECORDED = json.loads((Path(__file__).parent / "llama_cpp_choices.json").read_text())
+_RECORDED = json.loads(
+    (Path(__file__).parents[1] / "truth/quantize/llama_cpp_choices.json").read_text()
+)
 
 
 def recorded_mix(name: str) -> Mix:
@@ -109,3 +111,19 @@ def test_a_type_whose_groups_do_not_fit_gives_way_and_says_so() -> None:
         assert (choice.type.name, choice.wanted) == (
             ("IQ4_NL", "IQ4_XS") if matrix else ("F32", None)
         )
+
+
+@pytest.mark.parametrize(
+    ("file_type", "type_name", "mix"),
+    [
+        (15, "Q4_K", "Q4_K_M"),
+        (14, "Q4_K", "Q4_K_S"),
+        (7, "Q8_0", "Q8_0"),
+        (7, "Q4_K", "Q4_K"),  # the number is that of another file
+        (None, "Q1_0", "Q1_0"),
+    ],
+)
+def test_a_file_is_named_after_the_mix_that_it_was_written_with(
+    file_type: int | None, type_name: str, mix: str
+) -> None:
+    assert mix_of_file(file_type, type_name) == mix

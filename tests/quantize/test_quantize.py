@@ -13,7 +13,7 @@ import float_model
 import oxibonsai
 import tiny_model
 from oxibonsai import FormatError, RequestError, _core
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.imatrix import Entry, Imatrix
 from oxibonsai.quantize import TypeRules, blocks, find_mix, make_plan, mix_names, quantize
 from oxibonsai.split import split
@@ -23,14 +23,14 @@ OWN_KEYS = {"general.file_type", "general.quantization_version"}
 
 
 @pytest.fixture(scope="module")
-def floats(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
+def floats(tmp_path_factory: pytest.TempPathFactory) -> GgufModel:
     """The tiny model in float32."""
     path = tmp_path_factory.mktemp("floats") / "floats.gguf"
     float_model.write(path)
-    return ModelFile.open(path)
+    return GgufModel.open(path)
 
 
-def importance(file: ModelFile, **changes: Entry | None) -> Imatrix:
+def importance(file: GgufModel, **changes: Entry | None) -> Imatrix:
     """Random importance of all matrices."""
     random = np.random.default_rng(4)
     entries: dict[str, Entry | None] = {}
@@ -50,7 +50,7 @@ def contents(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return keys, {t.name: (t.tensor_type.name, t.data.tobytes()) for t in reader.tensors}
 
 
-def test_matrices_are_encoded_and_the_rest_stays(floats: ModelFile, tmp_path: Path) -> None:
+def test_matrices_are_encoded_and_the_rest_stays(floats: GgufModel, tmp_path: Path) -> None:
     out = tmp_path / "m.gguf"
     losses = quantize(floats, out, "q8_0")
     keys, tensors = contents(out)
@@ -74,18 +74,18 @@ def test_matrices_are_encoded_and_the_rest_stays(floats: ModelFile, tmp_path: Pa
 def test_keys_that_say_how_it_is_quantized_are_replaced_where_they_stand(tmp_path: Path) -> None:
     odd = {"general.file_type": (99, "u32"), "odd": ([1.5], "arr[f32]")}
     tiny_model.write(tmp_path / "m.gguf", changes=odd)
-    source = ModelFile.open(tmp_path / "m.gguf")
+    source = GgufModel.open(tmp_path / "m.gguf")
     quantize(source, tmp_path / "q.gguf", "q8_0")
     keys = contents(tmp_path / "q.gguf")[0]
     assert list(keys) == [*source.keys(), "general.quantization_version"]
     assert keys["general.file_type"][1] == 7
     quantize(source, tmp_path / "own.gguf", "pq2_0", pure=True)
-    assert ModelFile.open(tmp_path / "own.gguf").get("general.file_type") is None
+    assert GgufModel.open(tmp_path / "own.gguf").get("general.file_type") is None
 
 
 @pytest.mark.parametrize("type_name", ["q8_0", "q4_0", "f16"])
 def test_bytes_do_not_depend_on_threads(
-    type_name: str, floats: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    type_name: str, floats: GgufModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quantize(floats, tmp_path / "1.gguf", type_name, imatrix=importance(floats))
     monkeypatch.setattr(blocks, "_SLAB_WEIGHTS", 1000)
@@ -97,10 +97,10 @@ def test_bytes_do_not_depend_on_threads(
 
 @pytest.mark.parametrize("pure", [False, True])
 @pytest.mark.parametrize("type_name", mix_names())
-def test_every_type_runs(type_name: str, pure: bool, floats: ModelFile, tmp_path: Path) -> None:
+def test_every_type_runs(type_name: str, pure: bool, floats: GgufModel, tmp_path: Path) -> None:
     out = tmp_path / "m.gguf"
     quantize(floats, out, type_name, imatrix=importance(floats), pure=pure)
-    found = {t.quant_type for t in ModelFile.open(out).tensors}
+    found = {t.quant_type for t in GgufModel.open(out).tensors}
     assert find_mix(type_name).base in found or not pure
     assert np.isfinite(oxibonsai.load(out).logits(IDS)).all()
 
@@ -109,11 +109,11 @@ def test_every_type_runs(type_name: str, pure: bool, floats: ModelFile, tmp_path
 def test_binary_weights_survive_every_type_for_them(
     type_name: str, tiny_path: Path, tmp_path: Path
 ) -> None:
-    source = ModelFile.open(tiny_path)
+    source = GgufModel.open(tiny_path)
     plan = make_plan(source, TypeRules(find_mix(type_name), pure=True), None)
     assert not [w for w in plan.warnings() if "DESTROYS" in w]
     quantize(source, tmp_path / "other.gguf", type_name, pure=True)
-    quantize(ModelFile.open(tmp_path / "other.gguf"), tmp_path / "back.gguf", "q1_0", pure=True)
+    quantize(GgufModel.open(tmp_path / "other.gguf"), tmp_path / "back.gguf", "q1_0", pure=True)
     # bfloat16 has fewer bits than the scales.
     same = contents(tmp_path / "back.gguf")[1] == contents(tiny_path)[1]
     assert same == (type_name != "bf16")
@@ -123,7 +123,7 @@ def test_binary_weights_survive_every_type_for_them(
     ("type_name", "least", "most"), [("q1_0", 58, 62), ("q2_0", 40, 90), ("tq2_0", 40, 95)]
 )
 def test_a_type_that_destroys_the_model_says_so_with_the_error(
-    type_name: str, least: int, most: int, floats: ModelFile, tmp_path: Path
+    type_name: str, least: int, most: int, floats: GgufModel, tmp_path: Path
 ) -> None:
     warnings = make_plan(floats, TypeRules(find_mix(type_name)), None).warnings()
     assert "DESTROYS THIS MODEL" in warnings[0]
@@ -134,17 +134,17 @@ def test_a_type_that_destroys_the_model_says_so_with_the_error(
     assert said == pytest.approx(100 * lost, abs=2)
 
 
-def test_what_is_quantized_already_is_said(floats: ModelFile, tiny_path: Path) -> None:
+def test_what_is_quantized_already_is_said(floats: GgufModel, tiny_path: Path) -> None:
     rules = TypeRules(find_mix("q8_0"))
     assert make_plan(floats, rules, None).requantized() is None
-    said = make_plan(ModelFile.open(tiny_path), rules, None).requantized()
+    said = make_plan(GgufModel.open(tiny_path), rules, None).requantized()
     assert said is not None
     assert said.startswith("the source holds weights that are quantized already (Q1_0)")
-    to_floats = make_plan(ModelFile.open(tiny_path), TypeRules(find_mix("f32")), None)
+    to_floats = make_plan(GgufModel.open(tiny_path), TypeRules(find_mix("f32")), None)
     assert to_floats.requantized() is None
 
 
-def test_a_type_that_gives_way_names_the_tensors(floats: ModelFile) -> None:
+def test_a_type_that_gives_way_names_the_tensors(floats: GgufModel) -> None:
     warnings = make_plan(floats, TypeRules(find_mix("tq1_0"), pure=True), None).warnings()
     wanted = (
         "TQ1_0 has groups of 256 weights, which do not divide the rows of 11 tensors; they become "
@@ -160,7 +160,7 @@ def test_a_weight_that_is_not_finite_is_named(value: float, tmp_path: Path) -> N
     float_model.write(tmp_path / "m.gguf", tensors=changed)
     where = r"tensor blk\.1\.ffn_up\.weight holds -?(nan|inf) in row 201, column 17"
     with pytest.raises(FormatError, match=where):
-        quantize(ModelFile.open(tmp_path / "m.gguf"), tmp_path / "q.gguf", "q8_0", threads=2)
+        quantize(GgufModel.open(tmp_path / "m.gguf"), tmp_path / "q.gguf", "q8_0", threads=2)
     assert [p.name for p in tmp_path.iterdir()] == ["m.gguf"]
 
 
@@ -169,25 +169,25 @@ def test_a_weight_that_is_too_large_is_named(tmp_path: Path) -> None:
     changed = {"blk.1.ffn_up.weight": (weights.shape, 0, weights.tobytes())}
     float_model.write(tmp_path / "m.gguf", tensors=changed)
     with pytest.raises(FormatError, match=r"blk\.1\.ffn_up\.weight.* too large for F16"):
-        quantize(ModelFile.open(tmp_path / "m.gguf"), tmp_path / "q.gguf", "f16")
+        quantize(GgufModel.open(tmp_path / "m.gguf"), tmp_path / "q.gguf", "f16")
     assert [p.name for p in tmp_path.iterdir()] == ["m.gguf"]
 
 
 def test_shards_become_one_file(tiny_path: Path, tmp_path: Path) -> None:
     shards = split(tiny_path, tmp_path / "m", max_tensors=9)
-    quantize(ModelFile.open(shards[2]), tmp_path / "q.gguf", "q8_0")
-    quantize(ModelFile.open(tiny_path), tmp_path / "whole.gguf", "q8_0")
+    quantize(GgufModel.open(shards[2]), tmp_path / "q.gguf", "q8_0")
+    quantize(GgufModel.open(tiny_path), tmp_path / "whole.gguf", "q8_0")
     assert (tmp_path / "q.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
 
 
 def test_a_source_is_never_overwritten(tiny_path: Path) -> None:
     before = tiny_path.read_bytes()
     with pytest.raises(RequestError, match="is the source: name another file"):
-        quantize(ModelFile.open(tiny_path), tiny_path, "q8_0")
+        quantize(GgufModel.open(tiny_path), tiny_path, "q8_0")
     assert tiny_path.read_bytes() == before
 
 
-def test_an_interrupted_run_leaves_nothing(floats: ModelFile, tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_nothing(floats: GgufModel, tmp_path: Path) -> None:
     def stop(done: int, total: int) -> None:
         if done > total // 2:
             raise KeyboardInterrupt
@@ -200,7 +200,7 @@ def test_an_interrupted_run_leaves_nothing(floats: ModelFile, tmp_path: Path) ->
 def test_types_that_share_a_number_can_not_share_a_file(tiny_path: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="both have the number 42"):
         quantize(
-            ModelFile.open(tiny_path),
+            GgufModel.open(tiny_path),
             tmp_path / "m.gguf",
             "tq2_0_g128",
             pure=True,
@@ -208,15 +208,15 @@ def test_types_that_share_a_number_can_not_share_a_file(tiny_path: Path, tmp_pat
         )
 
 
-def test_progress_counts_every_byte(floats: ModelFile, tmp_path: Path) -> None:
+def test_progress_counts_every_byte(floats: GgufModel, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     quantize(floats, tmp_path / "m.gguf", "q8_0", progress=lambda *p: told.append(p))
     assert [d for d, _ in told] == sorted(d for d, _ in told)
-    total = sum(t.nbytes for t in ModelFile.open(tmp_path / "m.gguf").tensors)
+    total = sum(t.nbytes for t in GgufModel.open(tmp_path / "m.gguf").tensors)
     assert told[-1] == (total, total)
 
 
-def test_importance_changes_what_is_kept_and_is_recorded(floats: ModelFile, tmp_path: Path) -> None:
+def test_importance_changes_what_is_kept_and_is_recorded(floats: GgufModel, tmp_path: Path) -> None:
     imatrix = importance(floats)
     quantize(floats, tmp_path / "even.gguf", "q4_0", pure=True)
     quantize(
@@ -238,7 +238,7 @@ def test_importance_changes_what_is_kept_and_is_recorded(floats: ModelFile, tmp_
 
 
 def test_an_importance_matrix_of_another_model_is_refused(
-    floats: ModelFile, tmp_path: Path
+    floats: GgufModel, tmp_path: Path
 ) -> None:
     short = Entry(np.ones((1, 64), np.float32), np.ones(1, np.float32))
     foreign = importance(floats, **{"blk.1.attn_k.weight": short})
@@ -251,6 +251,6 @@ def test_an_importance_matrix_of_another_model_is_refused(
 
 
 @pytest.mark.parametrize("threads", [0, -1])
-def test_threads_are_checked(threads: int, floats: ModelFile, tmp_path: Path) -> None:
+def test_threads_are_checked(threads: int, floats: GgufModel, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="at least 1"):
         quantize(floats, tmp_path / "m.gguf", "q8_0", threads=threads)

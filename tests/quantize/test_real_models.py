@@ -9,9 +9,10 @@ import pytest
 
 import oxibonsai
 from oxibonsai import _core
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.imatrix import Entry, Imatrix
 from oxibonsai.quantize import find_mix, mix_names, quantize
+from oxibonsai.quantize.plan import OWN_TYPES
 from oxibonsai.quantize.weight_types import type_named
 
 pytestmark = pytest.mark.timeout(3600)
@@ -24,7 +25,6 @@ TYPES = [
 ]
 RUINED_BITS = 2.5
 FAITHFUL_BITS = 4.0  # from here on, most first choices stay
-OWN_TYPES = {"Q8_1", "Q8_K", "F8_E4M3", "F8_E5M2", "Q2_0_g128", "TQ2_0_g128", "PTQ1_0"}
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -32,7 +32,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def even_importance(file: ModelFile) -> Imatrix:
+def even_importance(file: GgufModel) -> Imatrix:
     """For the types that need some: all columns alike."""
     one = np.ones(1, np.float32)
     matrices = [t for t in file.tensors if len(t.shape) > 1]
@@ -44,7 +44,7 @@ def even_importance(file: ModelFile) -> Imatrix:
 def test_gemma_runs_in_every_type(
     name: str, gemma_path: Path, truth_folder: Path, tmp_path: Path
 ) -> None:
-    source = ModelFile.open(gemma_path)
+    source = GgufModel.open(gemma_path)
     out = tmp_path / "m.gguf"
     # Some mixes are called as a type that they don't begin with: IQ2_S begins with IQ2_XS.
     every = [(".", name)]
@@ -55,7 +55,7 @@ def test_gemma_runs_in_every_type(
         source, out, name, pure=True, patterns=every, imatrix=even_importance(source), threads=2
     )
     # Rows of ffn_down have 2,048 weights, which every type's groups divide.
-    assert name in {t.quant_type for t in ModelFile.open(out).tensors}
+    assert name in {t.quant_type for t in GgufModel.open(out).tensors}
     assert all(loss.relative < 1.0 for loss in losses.values())
     truth = np.load(truth_folder / "oracle" / "gemma270m_logits.npz")
     logits = oxibonsai.load(out, ctx_size=512, parallel=1).logits(truth["tokens"].tolist())
@@ -77,7 +77,7 @@ def test_llama_cpp_opens_every_type_that_it_knows(
     mix: str, smollm2_path: Path, tmp_path: Path
 ) -> None:
     llama_cpp = pytest.importorskip("llama_cpp", reason="needs llama-cpp-python (extra: peers)")
-    source = ModelFile.open(smollm2_path)
+    source = GgufModel.open(smollm2_path)
     out = tmp_path / "m.gguf"
     quantize(source, out, mix, imatrix=even_importance(source), threads=2)
     ids = oxibonsai.load(smollm2_path).tokenizer.encode(

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from oxibonsai import SamplingParams, _core
-from oxibonsai.sampling.chain import active_steps
-from oxibonsai.sampling.steps import Context
+from oxibonsai.sampling.steps import Context, active_steps
 
 OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 """Every step neutral."""

@@ -11,15 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oxibonsai import RequestError, SamplingParams, _core
-from oxibonsai.sampling import (
-    PRESETS,
-    Sampler,
-    bonsai_preset,
-    breaker_ids,
-    preset,
-    token_logprobs,
-)
-from oxibonsai.sampling.chain import CHAIN, STEP_NAMES, active_steps
+from oxibonsai.sampling import PRESETS, preset
+from oxibonsai.sampling.checks import STEP_NAMES
+from oxibonsai.sampling.sampler import Sampler, breaker_ids, token_logprobs
+from oxibonsai.sampling.steps import CHAIN, active_steps
 
 LOGITS = np.log(np.float32([0.5, 0.1, 0.3, 0.1]))
 PLAIN = SamplingParams(**OFF, seed=42)
@@ -294,7 +289,5 @@ def test_breakers_are_the_tokens_that_contain_a_string() -> None:
 
 def test_presets() -> None:
     assert preset("code").top_k == 10
-    assert bonsai_preset(1_700_000_000).params.temperature == 0.5
-    assert bonsai_preset(27_000_000_000).thinking
     with pytest.raises(RequestError, match="preset is 'wild'; it must be one of greedy"):
         preset("wild")

@@ -1,6 +1,6 @@
 """Every step that llama.cpp has too, against what its samplers leave of the same logits.
 
-make_llama_cpp_truth.py made the expected values.
+make_llama_cpp_samplers.py made the expected values.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pytest
 from chain_results import OFF, left_by
 
 from oxibonsai import SamplingParams
-from oxibonsai.sampling import Sampler
+from oxibonsai.sampling.sampler import Sampler
 
-TRUTH = json.loads((Path(__file__).parent / "llama_cpp.json").read_text())
+TRUTH = json.loads((Path(__file__).parents[1] / "truth/sampling/llama_cpp.json").read_text())
 
 
 def case_name(case: dict[str, Any]) -> str:

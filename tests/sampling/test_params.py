@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
+import make_parameter_table
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import oxibonsai
 from oxibonsai import RequestError, SamplingParams
+from oxibonsai.sampling import PARAMETERS
 
 SHARES = ("min_p", "top_a", "xtc_probability", "xtc_threshold", "eta_cutoff", "epsilon_cutoff",
           "mirostat_eta")  # fmt: skip
@@ -106,3 +111,26 @@ def test_any_value_is_taken_or_refused_by_name(field: str, data: st.DataObject) 
         SamplingParams(**{field: value})
     except RequestError as error:
         assert str(error).startswith(field)  # noqa: PT017
+
+
+def test_the_page_has_the_table_of_parameters() -> None:
+    assert make_parameter_table.page() == make_parameter_table.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_chat_page_has_fields_of_requests_within_their_ranges() -> None:
+    page = Path(oxibonsai.__file__).parent / "server" / "static" / "sampling_fields.js"
+    numbers = {p.request[0]: p for p in PARAMETERS.values() if p.number and p.request}
+    fields = re.findall(
+        r'(real|whole)\("(\w+)", "[^"]*"(?:, ([\d.-]+))?(?:, ([\d.-]+))?\)',
+        page.read_text(encoding="utf-8"),
+    )
+    shown = [field for field in fields if field[1] in numbers]
+    assert {f[1] for f in fields} - {f[1] for f in shown} == {
+        "max_tokens", "seed", "thinking_budget_tokens",
+    }  # fmt: skip
+    assert len(shown) > 20
+    for kind, name, low, high in shown:
+        limits = numbers[name].asked or numbers[name].bounds
+        assert limits.integer == (kind == "whole"), name
+        assert not low or float(low) >= limits.low, name
+        assert not high or limits.high is None or float(high) <= limits.high, name

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from oxibonsai import SamplingParams, _core
-from oxibonsai.sampling import Sampler
+from oxibonsai.sampling.sampler import Sampler
 
 LOGITS = np.log(np.array([0.5, 0.1, 0.3, 0.1], dtype=np.float32))
 

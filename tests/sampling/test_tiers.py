@@ -14,7 +14,7 @@ PROGRAM = """
 import hashlib, struct
 import numpy as np
 from oxibonsai import SamplingParams
-from oxibonsai.sampling import Sampler, token_logprobs
+from oxibonsai.sampling.sampler import Sampler, token_logprobs
 digest = hashlib.sha256()
 random = np.random.default_rng(0)
 rows = [random.integers(-4000, 4000, 5003).astype(np.float32) / np.float32(512) for _ in range(20)]

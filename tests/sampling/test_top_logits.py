@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from oxibonsai import RequestError, SamplingParams, _core
-from oxibonsai.sampling import Sampler, TopLogits, token_logprobs
+from oxibonsai.sampling.sampler import Sampler, TopLogits, token_logprobs
 
 Logits = npt.NDArray[np.float32]
 VOCABULARY = 500

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import oxibonsai
-from oxibonsai.sources.packaged import PACKAGED, resolve_packaged
+from oxibonsai.sources.local import PACKAGED, resolve_packaged
 
 
 @pytest.fixture(scope="session", params=PACKAGED)

@@ -12,8 +12,8 @@ import pytest
 import oxibonsai
 from oxibonsai.chat import model_template
 from oxibonsai.errors import SourceError
-from oxibonsai.sources import packaged, resolve
-from oxibonsai.sources.packaged import PACKAGED, resolve_packaged
+from oxibonsai.sources import local, resolve
+from oxibonsai.sources.local import PACKAGED, resolve_packaged
 
 PROMPT = "Once upon a time"
 
@@ -64,7 +64,7 @@ def test_a_named_model_is_taken_without_a_word(
 def test_an_installation_without_the_file_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packaged, "_FOLDER", tmp_path)
+    monkeypatch.setattr(local, "_FOLDER", tmp_path)
     with pytest.raises(SourceError, match=r"lacks .*seedling-1bit\.gguf: install oxibonsai again"):
         resolve("seedling-1bit")
 

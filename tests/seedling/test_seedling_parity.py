@@ -19,16 +19,20 @@ import pytest
 
 import oxibonsai
 
-HERE = Path(__file__).parent
+TRUTH = Path(__file__).parents[1] / "truth"
 
 
 @pytest.fixture(scope="module")
 def theirs(seedling_path: Path) -> dict[str, Any]:
     """What llama.cpp computes of the model."""
     if find_spec("llama_cpp") is None:
-        text = (HERE / "llama_cpp_logprobs.json").read_text()
+        text = (TRUTH / "seedling" / "llama_cpp_logprobs.json").read_text()
     else:
-        line = [sys.executable, str(HERE / "llama_cpp_logprobs.py"), str(seedling_path)]
+        line = [
+            sys.executable,
+            str(TRUTH / "make" / "make_seedling_logprobs.py"),
+            str(seedling_path),
+        ]
         text = subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: dict[str, Any] = json.loads(text)["models"][seedling_path.stem]
     return found

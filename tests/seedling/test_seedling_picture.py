@@ -13,7 +13,7 @@ import pytest
 from oxibonsai import ImagePipeline, _core
 from oxibonsai.diffusion.model_files import PartNames, open_image_model
 from oxibonsai.errors import RequestError
-from oxibonsai.sources.packaged import PICTURE_MODEL, resolve_packaged
+from oxibonsai.sources.local import IMAGE_MODEL, resolve_packaged
 from pictures.captions import held_out_scenes
 from pictures.recognition import seen
 
@@ -22,7 +22,7 @@ PROMPT = "a green tree in a red pot"
 
 @pytest.fixture(scope="module")
 def pipeline() -> ImagePipeline:
-    return ImagePipeline.from_pretrained(PICTURE_MODEL, threads=2, keep_text_encoder=True)
+    return ImagePipeline.from_pretrained(IMAGE_MODEL, threads=2, keep_text_encoder=True)
 
 
 @pytest.mark.slow
@@ -47,14 +47,14 @@ def test_no_tier_and_no_thread_changes_a_byte(tmp_path: Path) -> None:
             [*line, "-o", str(file)], env=environment, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-        assert done.stderr.startswith(f"oxibonsai: no model is named, so this is {PICTURE_MODEL}")
+        assert done.stderr.startswith(f"oxibonsai: no model is named, so this is {IMAGE_MODEL}")
         written.add(file.read_bytes())
     assert len(written) == 1
 
 
 def test_threads_and_other_seeds_do_not_change_a_byte(pipeline: ImagePipeline) -> None:
     together = pipeline(PROMPT, seed=[1, 2, 3], output_type="np").images
-    other = ImagePipeline.from_pretrained(PICTURE_MODEL, threads=1)
+    other = ImagePipeline.from_pretrained(IMAGE_MODEL, threads=1)
     alone = [other(PROMPT, seed=seed, output_type="np").images[0] for seed in (1, 2, 3)]
     for a, b in zip(together, alone, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -71,9 +71,9 @@ def test_sizes_come_from_the_model(pipeline: ImagePipeline) -> None:
 
 
 def test_the_file_is_small_and_its_blocks_are_ternary() -> None:
-    assert resolve_packaged(PICTURE_MODEL).stat().st_size < 8e6
-    files = open_image_model(PICTURE_MODEL, PartNames())
+    assert resolve_packaged(IMAGE_MODEL).stat().st_size < 8e6
+    files = open_image_model(IMAGE_MODEL, PartNames())
     tensors = files.transformer.tensors
     blocks = [n for n in tensors.names if "transformer_blocks." in n and len(tensors.shape(n)) == 2]
-    assert {tensors.stored(n)[0] for n in blocks} == {"Q2_0_g128"}
+    assert {tensors.quant_type(n) for n in blocks} == {"Q2_0_g128"}
     assert 3e6 < sum(np.prod(tensors.shape(n)) for n in blocks) < 6e6

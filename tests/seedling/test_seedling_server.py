@@ -7,7 +7,7 @@ from pathlib import Path
 
 from real_server import real_server
 
-from oxibonsai.sources.packaged import PACKAGED
+from oxibonsai.sources.local import PACKAGED
 
 
 def test_each_model_answers_over_http_as_often_as_asked(tmp_path: Path) -> None:

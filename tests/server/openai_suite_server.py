@@ -50,7 +50,7 @@ def fill(app: Server, run_status: str) -> None:
         with contextlib.suppress(NoSuchObjectError):
             collection.delete(OWNER, object_id)
     body = ResponseRequest(model="tiny", input="hi", background=True)
-    params = body.sampling_params(app.settings, app.submitter.engine.tokenizer, max_tokens=4)
+    params = body.sampling_params(app.settings, app.submitter.engine, max_tokens=4)
     for response_id in RESPONSES:
         response = new_response(body, "tiny", params)
         response |= {"id": response_id, "status": "completed"}

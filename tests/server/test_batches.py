@@ -19,7 +19,7 @@ from model_app import close_model_app, make_model_app
 from official import anthropic_client, openai_client
 from running_server import running_server
 
-from oxibonsai.server.batches import input_file, records, runner
+from oxibonsai.server.batches import batch_files, records, runner
 from oxibonsai.server.lifecycle import Phase
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores import StoreError
@@ -384,7 +384,7 @@ def test_the_requests_of_a_file_are_read_one_at_a_time() -> None:
 
     text = "\n".join(json.dumps(line(f"line-{n}", {"n": n})) for n in range(4))
     file = File(text.encode())
-    found = input_file.read_requests(file, CHAT, 1000, contextlib.nullcontext)
+    found = batch_files.read_requests(file, CHAT, 1000, contextlib.nullcontext)
     assert file.lines == 0
     for n in range(4):
         assert next(found)["custom_id"] == f"line-{n}"
@@ -394,7 +394,7 @@ def test_the_requests_of_a_file_are_read_one_at_a_time() -> None:
 def test_a_large_line_is_read_in_the_turn_of_large_requests(
     make_app: MakeApp, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(input_file, "_LARGE_BYTES", 1000)
+    monkeypatch.setattr(batch_files, "_LARGE_BYTES", 1000)
     answers.free.set()
     app = make_app()
     client = app.test_client()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oxibonsai.server.http.disconnect import client_is_gone
+from oxibonsai.server.http.connection import client_is_gone
 
 Pair = tuple[socket.socket, socket.socket]
 

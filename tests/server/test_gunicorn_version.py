@@ -12,8 +12,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.workers.gthread import ThreadWorker
 
 from oxibonsai.errors import OxiBonsaiError
-from oxibonsai.server.http.arbiter import OneWorkerArbiter
-from oxibonsai.server.http.gunicorn_version import FIRST, LAST_TESTED, check_gunicorn
+from oxibonsai.server.http.arbiter import FIRST, LAST_TESTED, OneWorkerArbiter, check_gunicorn
 from oxibonsai.server.http.worker import DeadlineWorker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +25,7 @@ def test_the_installed_gunicorn_is_a_tested_one() -> None:
         "what changed in its arbiter.py, workers/base.py, workers/gthread.py and http/ since "
         f"{'.'.join(map(str, LAST_TESTED))}, run test_raw_http.py, test_signals.py, "
         "test_disconnect.py, test_stream_writer.py and test_load.py with it, and then set "
-        "LAST_TESTED in server/http/gunicorn_version.py."
+        "LAST_TESTED in server/launcher.py."
     )
 
 

@@ -247,6 +247,7 @@ REPRESENTATIVE = {
 }  # fmt: skip
 
 
+@pytest.mark.long("sends megabytes in every field that takes them")
 def test_large_fields_of_one_key_leave_another_its_tokens(sweep: Sweep) -> None:
     fields = [f for f in one_of_each(FIELDS) if f.name.partition(" ")[2] in REPRESENTATIVE]
     assert {f.name.partition(" ")[2] for f in fields} == REPRESENTATIVE

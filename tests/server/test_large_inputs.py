@@ -22,7 +22,7 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server import inputs
 from oxibonsai.server.access import ANONYMOUS
-from oxibonsai.server.http.disconnect import ClientGoneError
+from oxibonsai.server.http.connection import ClientGoneError
 from oxibonsai.server.server import Server
 from oxibonsai.structured import Structure
 
@@ -307,7 +307,7 @@ def test_long_texts_are_parsed_one_at_a_time(app: Server, size: int, waits: bool
 
 @pytest.mark.parametrize(("size", "waits"), [(1000, False), (20_000, True)])
 def test_long_texts_are_tokenized_one_at_a_time(app: Server, size: int, waits: bool) -> None:
-    engine, template = app.submitter.engine, app.submitter.chat_template
+    engine = app.submitter.engine
 
     def read(work: Callable[[], Any]) -> Callable[[], None]:
         def in_request() -> None:
@@ -320,7 +320,7 @@ def test_long_texts_are_tokenized_one_at_a_time(app: Server, size: int, waits: b
     text = "a b " * (size // 4)
     asked = ChatRequest([{"role": "user", "content": text}])
     assert _waits(app.long_texts, read(lambda: inputs.read_text(text, engine.tokenizer))) == waits
-    assert _waits(app.long_texts, read(lambda: inputs.read_chat(engine, template, asked))) == waits
+    assert _waits(app.long_texts, read(lambda: app.submitter.read_chat(asked))) == waits
 
 
 @pytest.mark.slow

@@ -252,7 +252,7 @@ def test_presets_set_what_one_model_uses(
     ("content", "problem"),
     [
         ("[one]\ncolour = 1", "sets 'colour'"),
-        ("[one]\nctx-size = 0", "ctx_size"),
+        ("[one]\nctx-size = -1", "ctx_size"),
         ("[one]\nport = 1", "'port', which is no setting of a model"),
         ("[none]\nctx-size = 8", "needs a key model"),
         ("x = 1", "outside of a model's table"),
@@ -648,7 +648,9 @@ def test_a_model_that_can_not_be_loaded_says_why_each_time(
     for _ in range(2):
         answer = client.post("/v1/completions", json={**ASK, "model": "bad"})
         assert answer.status_code == 503
-        assert answer.get_json()["error"]["code"] == "model_failed"
+        error = answer.get_json()["error"]
+        assert error["code"] == "model_failed"
+        assert error["message"].startswith("The model 'bad' could not be loaded: bad.gguf: ")
         assert str(place) not in answer.text
     shutil.copy(folder / "one.gguf", place / "bad.gguf")
     assert text(client, "bad") == alone(folder / "one.gguf")

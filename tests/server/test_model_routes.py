@@ -63,6 +63,8 @@ def test_a_server_of_embeddings_writes_no_texts(tiny_path: Path, tmp_path: Path)
     try:
         client = app.test_client()
         assert client.post("/v1/embeddings", json={"input": "a"}).status_code == 200
+        (model,) = client.get("/v1/models").get_json()["data"]
+        assert model["architecture"] == {"output_modalities": ["embeddings"]}
         body = {"messages": [{"role": "user", "content": "a"}]}
         assert client.post("/v1/chat/completions", json=body).status_code == 501
         assert client.post("/v1/completions", json={"prompt": "a"}).status_code == 501

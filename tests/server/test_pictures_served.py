@@ -35,7 +35,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("sees")
     write_model(folder / "model.gguf")
     made = make_model_app(folder / "model.gguf", folder, ctx_size=256, parallel=1)
-    made.submitter.engine.pictures = ImageReader.of_tower(ToyTower())
+    made.submitter.engine.image_reader = ImageReader.of_tower(ToyTower())
     yield made
     close_model_app(made)
 
@@ -201,15 +201,15 @@ def test_a_stored_file_that_is_no_picture_is_refused(app: Server, client: FlaskC
     file_id = upload(client, b"{}")
     answer = client.post("/v1/responses", json=responses(input_image(file_id=file_id)))
     assert (answer.status_code, "no picture" in answer.text) == (400, True)
-    reader = app.submitter.engine.pictures
+    reader = app.submitter.engine.image_reader
     assert reader is not None
-    app.submitter.engine.pictures = replace(reader, limits=ImageLimits(max_bytes=100))
+    app.submitter.engine.image_reader = replace(reader, limits=ImageLimits(max_bytes=100))
     try:
         answer = client.post(
             "/v1/responses", json=responses(input_image(file_id=upload(client, bytes(5000))))
         )
     finally:
-        app.submitter.engine.pictures = reader
+        app.submitter.engine.image_reader = reader
     assert (answer.status_code, "more than 100" in answer.text) == (400, True)
 
 
@@ -245,20 +245,20 @@ def _count(*parts: Any) -> dict[str, Any]:
 def test_pictures_beyond_the_context_are_refused_before_they_are_encoded(
     app: Server, client: FlaskClient
 ) -> None:
-    reader = app.submitter.engine.pictures
+    reader = app.submitter.engine.image_reader
     assert reader is not None
     tower = reader.tower
     assert isinstance(tower, ToyTower)
     large = saved(Image.fromarray(drawn(64, 256)))
     url = "data:image/png;base64," + base64.b64encode(large).decode()
-    app.submitter.engine.pictures = replace(
+    app.submitter.engine.image_reader = replace(
         reader, processor=replace(ToyTower.processor, max_pixels=1 << 20)
     )
     before = tower.encoded
     try:
         answer = client.post("/v1/chat/completions", json=chat(image_url(url)))
     finally:
-        app.submitter.engine.pictures = reader
+        app.submitter.engine.image_reader = reader
     assert answer.status_code == 400
     assert answer.get_json()["error"]["code"] == "context_length_exceeded"
     assert tower.encoded == before
@@ -313,10 +313,10 @@ def test_what_is_fetched_is_public(
     def refuse(address: str, port: int, seconds: float) -> Any:
         raise AssertionError(f"it connects to {address}")
 
-    reader = app.submitter.engine.pictures
+    reader = app.submitter.engine.image_reader
     assert reader is not None
     fetcher = ImageFetcher(1 << 20, connect=refuse)
-    monkeypatch.setattr(app.submitter.engine, "pictures", replace(reader, fetch=fetcher.fetch))
+    monkeypatch.setattr(app.submitter.engine, "image_reader", replace(reader, fetch=fetcher.fetch))
     for host in ("127.0.0.1", "localhost", "169.254.169.254", "10.0.0.8", "[::1]", "2130706433"):
         answer = client.post("/v1/chat/completions", json=chat(image_url(f"http://{host}/a.png")))
         assert answer.status_code == 400

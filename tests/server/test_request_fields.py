@@ -14,11 +14,13 @@ from model_app import close_model_app, make_model_app
 from pydantic import BaseModel
 
 import oxibonsai
-from oxibonsai.sampling import PRESETS, token_logprobs
+from oxibonsai.sampling import PRESETS
+from oxibonsai.sampling.sampler import token_logprobs
+from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.openai.schemas.chat import ChatBody
-from oxibonsai.server.openai.schemas.completion import CompletionBody
-from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody
-from oxibonsai.server.schemas.known import EveryRequest, NoEffect, TextRequest
+from oxibonsai.server.openai.schemas.completion import CompletionBody, EmbeddingBody
+from oxibonsai.server.openai.schemas.files import ImageFields
+from oxibonsai.server.schemas.known import EveryRequest, Ignored, NoEffect, TextRequest
 from oxibonsai.server.server import Server
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -78,8 +80,7 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
         "prompt_logprobs": 1, "use_beam_search": True, "truncate_prompt_tokens": 5,
         "documents": [{"text": "a"}], "chat_template": "{{ messages }}", "echo": True,
         "skip_special_tokens": False, "return_token_ids": True, "functions": [{"name": "f"}],
-        "function_call": "auto", "enable_thinking": True, "thinking": {"type": "enabled"},
-        "length_penalty": 0.5, "n_probs": 3, "best_of": 2,
+        "function_call": "auto", "length_penalty": 0.5, "n_probs": 3, "best_of": 2,
     },
     TEXT: {
         "kv_type": "q8_0", "use_beam_search": True,
@@ -139,6 +140,99 @@ def test_what_changes_no_answer_is_taken_whatever_it_says(
         answer = ask(model_client, path, **dict.fromkeys(names, value))
         key = "data" if path == VECTOR else "choices"
         assert answer[key] == plain[key]
+
+
+IGNORED: dict[str, Any] = {"verbosity": "high", "moderation": "auto", "keep_alive": "5m"}
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.parametrize("field", IGNORED)
+def test_what_has_no_effect_is_told_in_a_header(
+    model_client: FlaskClient, path: str, field: str
+) -> None:
+    answer = model_client.post(path, json={**BODIES[path], field: IGNORED[field]})
+    assert answer.status_code == 200
+    (warning,) = answer.headers.getlist("X-OxiBonsai-Warning")
+    assert warning.startswith(f"{field} has no effect: ")
+    assert answer.get_json()["choices"] == ask(model_client, path)["choices"]
+    assert "X-OxiBonsai-Warning" not in model_client.post(path, json=BODIES[path]).headers
+
+
+def test_what_has_no_effect_is_documented() -> None:
+    (listed,) = re.findall(r"warns of them:\n\n(.*?)\n\n", DOCS.read_text(), re.DOTALL)
+    warned = {
+        name
+        for model in (TextRequest, ImageFields)
+        for name, field in model.model_fields.items()
+        if any(isinstance(note, Ignored) for note in field.metadata)
+    }
+    assert set(re.findall(r"`(\w+)`", listed)) == warned >= IGNORED.keys()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"enable_thinking": False},
+        {"thinking": False},
+        {"thinking": {"type": "disabled"}},
+        {"reasoning": {"enabled": False}},
+        {"reasoning": {"effort": "none"}},
+    ],
+    ids=str,
+)
+def test_thinking_is_turned_off_under_each_name(fields: dict[str, Any]) -> None:
+    messages = [{"role": "user", "content": "a"}]
+    asked = ChatBody.model_validate({"messages": messages, **fields})
+    assert asked.chat_request(ModelSettings()).thinks is False
+    plain = ChatBody.model_validate({"messages": messages})
+    assert plain.chat_request(ModelSettings()).thinks is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"thinking": {"type": "enabled", "budget_tokens": 9}},
+        {"reasoning": {"max_tokens": 9}},
+        {"reasoning_budget": 9},
+        {"thinking_budget_tokens": 9},
+    ],
+    ids=str,
+)
+def test_a_budget_of_reasoning_is_taken_under_each_name(fields: dict[str, Any]) -> None:
+    body = {"messages": [{"role": "user", "content": "a"}], **fields}
+    assert ChatBody.model_validate(body).chat_request(ModelSettings()).thinking_budget == 9
+
+
+def test_a_budget_for_a_model_that_does_not_reason_is_a_warning(model_client: FlaskClient) -> None:
+    answer = model_client.post(CHAT, json={**BODIES[CHAT], "reasoning_budget": 0})
+    assert answer.status_code == 200
+    assert "budget of reasoning has no effect" in answer.headers["X-OxiBonsai-Warning"]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/v1/audio/speech", "neither hears nor speaks"), ("/v1/moderations", "moderates nothing")],
+)
+def test_parts_of_the_api_that_are_not_here_say_so(
+    model_client: FlaskClient, path: str, words: str
+) -> None:
+    answer = model_client.post(path, json={"input": "a"})
+    assert answer.status_code == 404
+    assert words in answer.get_json()["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["web_search", "file_search", "code_interpreter", "mcp"])
+def test_hosted_tools_are_refused_by_name(model_client: FlaskClient, kind: str) -> None:
+    tools = [{"type": kind}]
+    for path, body in (
+        (CHAT, {"messages": [{"role": "user", "content": "a"}], "tools": tools}),
+        ("/v1/responses", {"input": "a", "tools": tools}),
+    ):
+        answer = model_client.post(path, json=body)
+        assert answer.status_code == 400
+        message = answer.get_json()["error"]["message"]
+        assert kind in message
+        assert "runs no tools itself" in message
 
 
 def test_what_changes_no_answer_is_documented() -> None:

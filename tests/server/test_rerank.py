@@ -43,6 +43,11 @@ def test_documents_come_back_the_best_first(app: Server, path: str) -> None:
     ]
 
 
+def test_the_list_of_models_says_that_it_scores(app: Server) -> None:
+    (model,) = app.test_client().get("/v1/models").get_json()["data"]
+    assert model["architecture"] == {"output_modalities": ["scores"]}
+
+
 def test_the_document_of_the_routes_has_it(app: Server) -> None:
     paths = app.test_client().get("/openapi.json").get_json()["paths"]
     assert {"/v1/rerank", "/rerank", "/v1/reranking", "/reranking"} <= paths.keys()

@@ -18,11 +18,10 @@ from url_sweep import assert_error_object
 
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.server.generation import Generation
-from oxibonsai.server.openai.interrupted import fail_interrupted
+from oxibonsai.server.openai.background_tasks import fail_interrupted
 from oxibonsai.server.openai.responses.items import chat_messages, stored_items
 from oxibonsai.server.openai.responses.output import OutputWriter
-from oxibonsai.server.openai.schemas.compaction import unpacked
-from oxibonsai.server.openai.schemas.responses import InputTokensRequest
+from oxibonsai.server.openai.schemas.responses import InputTokensRequest, unpacked
 from oxibonsai.server.server import Server
 
 TOOL = {"type": "function", "name": "weather", "parameters": CITY}

@@ -21,7 +21,7 @@ from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.engine_backend import served_models
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.registry import downloads
-from oxibonsai.server.registry.events import ModelEvents
+from oxibonsai.server.registry.entry import ModelEvents
 from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
 from oxibonsai.sources.progress import LISTENER

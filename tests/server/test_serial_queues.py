@@ -19,6 +19,7 @@ from fake_backend import FakeBackend
 from flask.testing import FlaskClient
 from model_app import close_model_app, make_model_app
 from odd_pictures import drawn, saved
+from pdf_files import pdf_file
 from PIL import Image
 from running_server import wait_until
 from vision_model import write_vision_model
@@ -26,12 +27,11 @@ from vision_model import write_vision_model
 import oxibonsai
 import tiny_model
 from oxibonsai.errors import CapacityError
-from oxibonsai.fair_share import Shares, exceeds_share
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.serial_queue import SerialQueue
+from oxibonsai.serial_queue import SerialQueue, Shares, exceeds_share
 from oxibonsai.server.access import acting_for, current_owner, owner_of
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.disconnect import ClientGoneError
+from oxibonsai.server.http.connection import ClientGoneError
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.openai.background_tasks import BackgroundTasks
 from oxibonsai.server.registry.registry import ModelRegistry
@@ -60,7 +60,7 @@ def queues_in_code() -> list[str]:
 
 def files_with_shares() -> list[str]:
     """The files that share something out between owners by the common rule."""
-    return sorted({path for path, _ in calls_in_code("exceeds_share")} - {"serial_queue.py"})
+    return sorted({path for path, _ in calls_in_code("exceeds_share")})
 
 
 # One key, several keys: the queue itself
@@ -204,8 +204,14 @@ def new_schema() -> dict[str, Any]:
     )
 
 
+def read_document() -> dict[str, Any]:
+    data = base64.b64encode(pdf_file([f"page {next(_count)}"])).decode()
+    return chat({"type": "file", "file": {"file_data": data}})
+
+
 # For each queue, requests that go through it, as the test client's arguments. A new queue needs one here.
 REQUESTS: dict[str, list[tuple[str, Callable[[], dict[str, Any]]]]] = {
+    "documents to read": [("/v1/chat/completions", read_document)],
     "long texts": [("/detokenize", lambda: {"json": {"tokens": [1] * 10_000}})],
     "large requests": [("/tokenize", lambda: {"json": {"content": "hello, world " * 100_000}})],
     "new structures": [("/v1/chat/completions", new_schema)],
@@ -418,9 +424,9 @@ def counted_shares(app: Server, folder: Path) -> Iterator[Take]:
 # For each file that shares something out, what is shared. A new one needs an entry here.
 SHARES: dict[str, Shared] = {
     "engine/pool.py": places_in_the_queue,
-    "fair_share.py": counted_shares,
+    "serial_queue.py": counted_shares,
     "server/openai/background_tasks.py": background_tasks,
-    "server/registry/events.py": watchers,
+    "server/registry/entry.py": watchers,
     "server/registry/registry.py": places_before_a_model,
 }
 

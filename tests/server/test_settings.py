@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import oxibonsai
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import PRESETS
 from oxibonsai.server.setting_options import given, setting_options
@@ -108,6 +109,10 @@ def test_the_file_can_be_named_by_the_environment(
         (["--reasoning-format", "none"], "reasoning_format", "none"),
         (["--chat-template-file", "t.jinja"], "chat_template_file", Path("t.jinja")),
         (["--slot-save-path", "d"], "slot_save_path", Path("d")),
+        (["-cram", "-1"], "cache_ram", -1),
+        (["--cache-ram", "64"], "cache_ram", 64),
+        (["-cms", "0"], "checkpoint_min_step", 0),
+        (["-ctxcp", "5"], "ctx_checkpoints", 5),
         (["--verbose"], "verbose", True),
         (["-v"], "verbose", True),
         (["--host", "127.0.0.1", "--host", "::1"], "host", ("127.0.0.1", "::1")),
@@ -230,15 +235,13 @@ def test_every_field_has_a_flag_and_a_description() -> None:
 
 
 def test_penalties_have_defaults_of_the_server(tiny_path: Path) -> None:
-    from oxibonsai.checkpoint import Checkpoint
     from oxibonsai.server.sampling_fields import SamplingFields
-    from oxibonsai.tokenizer import Tokenizer
 
     settings = parse("--repeat-penalty", "1.2", "--repeat-last-n", "9", "--presence-penalty", "0.5")
-    tokenizer = Tokenizer.from_gguf(Checkpoint(tiny_path).file)
+    engine = oxibonsai.load(tiny_path)
 
     def params(**fields: object) -> tuple[float, int, float, float]:
-        p = SamplingFields(**fields).sampling_params(settings, tokenizer, max_tokens=None)
+        p = SamplingFields(**fields).sampling_params(settings, engine, max_tokens=None)
         return (
             p.repetition_penalty,
             p.repetition_window,

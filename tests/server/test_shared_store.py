@@ -22,7 +22,7 @@ from oxibonsai.server.batches import runner
 from oxibonsai.server.lifecycle import Phase
 from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
-from oxibonsai.server.stores import StoreError, blob_table, peers
+from oxibonsai.server.stores import StoreError, blobs, peers
 from oxibonsai.server.stores.database_lock import DatabaseLock
 from oxibonsai.server.stores.peers import Peers
 
@@ -118,7 +118,7 @@ def test_a_conversation_goes_on_at_another_server(make_server: MakeServer) -> No
 def test_a_file_is_read_and_deleted_at_another_server(
     make_server: MakeServer, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blob_table, "_PIECE", 1000)
+    monkeypatch.setattr(blobs, "_PIECE", 1000)
     one, other = make_server(), make_server()
     form = {"purpose": "user_data", "file": (io.BytesIO(content), "a.bin")}
     file_id = one.test_client().post("/v1/files", data=form).get_json()["id"]

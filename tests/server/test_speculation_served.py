@@ -31,8 +31,8 @@ def drafted(client: FlaskClient) -> tuple[float, float]:
 
 def settings_of(how: str, draft: Path) -> dict[str, Any]:
     if how == "draft":
-        return {"draft_model": str(draft), "draft_threshold": 0.0}
-    return {"speculate": how}
+        return {"draft_model": str(draft), "draft_threshold": 0.0, "draft_length": 5}
+    return {"speculate": how, "draft_length": 5}
 
 
 @pytest.mark.parametrize("how", ["ngram", "draft"])
@@ -140,6 +140,33 @@ def test_pressure_excludes_a_type(tiny_path: Path, tmp_path: Path) -> None:
         make_model_app(tiny_path, tmp_path, kv_pressure="balanced", kv_type="f16")
 
 
-def test_one_thing_proposes(tiny_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="not both"):
+def test_a_draft_model_that_nothing_uses_is_refused(tiny_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="leave out --speculate or --draft-model"):
         make_model_app(tiny_path, tmp_path, speculate="ngram", draft_model=str(tiny_path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "kinds", "reason"),
+    [
+        ({}, "none", "no layer that predicts further tokens, and no draft model is given"),
+        ({"speculate": "off"}, "none", "as asked for"),
+        ({"speculate": "ngram"}, "ngram-simple", "as asked for"),
+        ({"draft": True}, "draft-simple", "is for it"),
+        ({"draft": True, "speculate": "ngram-simple,draft-simple"}, None, "as asked for"),
+    ],
+    ids=str,
+)
+def test_props_say_what_drafts_and_why(
+    settings: dict[str, Any], kinds: str | None, reason: str, tiny_path: Path, tmp_path: Path
+) -> None:
+    given = (
+        {**settings, "draft_model": str(tiny_path)} if settings.pop("draft", False) else settings
+    )
+    app = make_model_app(tiny_path, tmp_path, **given)
+    try:
+        props = app.test_client().get("/props").get_json()
+        told = props["default_generation_settings"]["params"]["speculative.types"]
+        assert told == (kinds or settings["speculate"])
+        assert reason in props["speculation_reason"]
+    finally:
+        close_model_app(app)

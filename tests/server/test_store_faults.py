@@ -26,7 +26,7 @@ from url_sweep import assert_error_object
 from oxibonsai.errors import FormatError
 from oxibonsai.server.stores import Store, StoreError
 from oxibonsai.server.stores.collection import Collection
-from oxibonsai.server.stores.permits import Permits
+from oxibonsai.server.stores.database import Permits
 
 A = "owner-a"
 
@@ -351,7 +351,7 @@ def assert_not_ready(client: FlaskClient) -> None:
 def test_a_server_with_a_full_disk_is_not_ready_until_there_is_room(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oxibonsai.server.stores.faults._EVERY_SECONDS", 0.05)
+    monkeypatch.setattr("oxibonsai.server.stores.store._PROBE_SECONDS", 0.05)
     app = make_app()
     client = app.test_client()
 
@@ -376,7 +376,7 @@ def test_a_server_with_a_full_disk_is_not_ready_until_there_is_room(
 def test_a_server_that_can_keep_no_file_is_not_ready(
     make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oxibonsai.server.stores.faults._EVERY_SECONDS", 0.05)
+    monkeypatch.setattr("oxibonsai.server.stores.store._PROBE_SECONDS", 0.05)
     client = make_app().test_client()
 
     def upload() -> int:
@@ -450,7 +450,7 @@ def test_health_answers_while_many_wait_for_a_locked_database(tmp_path: Path) ->
 def test_a_write_waits_for_quick_ones_and_not_behind_one_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("oxibonsai.server.stores.permits.PATIENCE_SECONDS", 1)
+    monkeypatch.setattr("oxibonsai.server.stores.database.PATIENCE_SECONDS", 1)
     permits = Permits(1, "s")
     done = []
 

@@ -18,6 +18,7 @@ PUBLIC = {
     "/",
     "/docs",
     "/ui/<name>",
+    "/ui/preview/frame.html",
     "/ui/vendor/<name>",
     "/ui/vendor/fonts/<name>",
 }

@@ -60,6 +60,7 @@ VALID_BODIES: dict[str, dict[str, Any]] = {
     "slots.act": {"filename": "a.bin"},
     "tokens.tokenize": {"content": "a b", "with_pieces": True},
     "tokens.detokenize": {"tokens": [5, 6]},
+    "tools.call_tool": {"tool": "files_read", "params": {"path": "a"}},  # there is none
     "tokens.apply_template": {"messages": _MESSAGES},
     "messages.create": {"model": "tiny", "messages": _MESSAGES, "max_tokens": 2},
     "messages.count_tokens": {"model": "tiny", "messages": _MESSAGES, "system": "Be brief."},

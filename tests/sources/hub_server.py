@@ -18,6 +18,7 @@ class Hub:
         # Of a file without bytes, the hub lists the name, but does not have it.
         self.repositories: dict[str, dict[str, bytes | None]] = {}
         self.commit = "0123456789abcdef0123456789abcdef01234567"
+        self.sizes: dict[str, int] = {}  # by file, where the hub is to tell another size
         self.refuse: dict[str, tuple[int, str]] = {}  # repository: status, x-error-code
         self.cut_next_download = 0  # bytes after which the connection is dropped, once
         self.hold_next_download = 0  # bytes after which nothing more comes, once
@@ -43,7 +44,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         self.hub.requests.append(f"{self.command} {self.path}")
-        parts = self.path.strip("/").split("/")
+        path, _, query = self.path.partition("?")
+        parts = path.strip("/").split("/")
         api = parts[:2] == ["api", "models"]
         repo = "/".join(parts[2:4] if api else parts[:2])
         status, code = self.hub.refuse.get(repo, (0, ""))
@@ -52,11 +54,19 @@ class _Handler(BaseHTTPRequestHandler):
         if status:
             self._send(status, b"<html>" if body else b"", {"X-Error-Code": code})
         elif api:
-            files = [{"rfilename": f} for f in self.hub.repositories[repo]]
+            files = [
+                {"rfilename": f, **self._size(f, data, query)}
+                for f, data in self.hub.repositories[repo].items()
+            ]
             answer = {"id": repo, "sha": self.hub.commit, "siblings": files}
             self._send(200, json.dumps(answer).encode() if body else b"", {})
         else:
             self._file(repo, "/".join(parts[4:]), body=body)
+
+    def _size(self, name: str, data: bytes | None, query: str) -> dict[str, int]:
+        """What the hub tells of a file where it is asked for more than names."""
+        told = "blobs" in query and data is not None
+        return {"size": self.hub.sizes.get(name, len(data or b""))} if told else {}
 
     def _file(self, repo: str, name: str, *, body: bool) -> None:
         data = self.hub.repositories[repo].get(name)

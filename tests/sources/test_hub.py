@@ -13,6 +13,8 @@ import hf_folders
 import hub_server
 import pytest
 
+from oxibonsai.sources.file_choice import preferred
+
 RESOLVE = (
     "import sys; from oxibonsai.sources import resolve; from oxibonsai.errors import SourceError\n"
     "try: print(resolve(sys.argv[1]))\n"
@@ -72,6 +74,61 @@ def test_a_model_is_found_and_fetched(
     count = len(hub.requests)
     assert resolve(hub, source, tmp_path) == str(path)
     assert not any(r.startswith("GET /org") for r in hub.requests[count:])  # from the cache
+
+
+BONSAI2 = "hf:prism-ml/Ternary-Bonsai-2-9B-gguf"
+PACKINGS = {
+    "Ternary-Bonsai-2-9B-PQ2_0.gguf": b"two bits",
+    "Ternary-Bonsai-2-9B-PTQ1_0.gguf": b"base 3",
+    "Ternary-Bonsai-2-9B-dspark-Q4_1.gguf": b"a drafter",
+    "Ternary-Bonsai-2-9B-mmproj-Q8_0.gguf": b"eyes",
+}
+
+
+@pytest.mark.parametrize(
+    ("size", "content", "reason"),
+    [
+        (8, b"two bits", "PQ2_0.gguf (PQ2_0 is read faster than PTQ1_0, and fits)"),
+        (10**15, b"base 3", "PTQ1_0.gguf (PTQ1_0 is smaller than PQ2_0, whose 1000000.00 GB leave"),
+    ],
+)
+def test_of_several_packings_memory_and_speed_choose_and_it_is_said(
+    hub: hub_server.Hub, size: int, content: bytes, reason: str, tmp_path: Path
+) -> None:
+    hub.repositories["prism-ml/Ternary-Bonsai-2-9B-gguf"] = dict(PACKINGS)
+    hub.sizes["Ternary-Bonsai-2-9B-PQ2_0.gguf"] = size
+    done = subprocess.run(
+        [sys.executable, "-c", RESOLVE, BONSAI2],
+        env={**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    path = Path(done.stdout.strip())
+    assert path.read_bytes() == content
+    assert f"{BONSAI2}: Ternary-Bonsai-2-9B-{reason}" in done.stderr
+    # The cache stands in for the hub, and a choice goes before the preference.
+    assert resolve(hub, BONSAI2, tmp_path, HF_HUB_OFFLINE="1") == str(path)
+    other = Path(resolve(hub, f"{BONSAI2}:PTQ1_0", tmp_path))
+    assert other.read_bytes() == b"base 3"
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (["a-PQ2_0.gguf", "a-Q2_0.gguf", "a-Q2_0_g64.gguf"], "a-PQ2_0.gguf"),
+        (["a-PQ2_0.gguf", "a-PTQ1_0.gguf", "a-Q2_0.gguf"], "a-PQ2_0.gguf"),
+        (["a-PQ2_0.gguf"], None),  # the only one needs no choice
+        (["a-Q4_0.gguf", "a-Q8_0.gguf"], None),
+        (["a-PQ2_0.gguf", "b-PQ2_0.gguf"], None),  # two models
+        (["a-PTQ1_0.gguf", "a-Q2_0.gguf"], None),
+    ],
+)
+def test_a_preference_needs_one_model_in_several_ternary_types(
+    names: list[str], chosen: str | None
+) -> None:
+    found = preferred(dict.fromkeys(names, 10**9), memory=8 << 30)
+    assert (None if found is None else found.file) == chosen
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import hub_server
 import pytest
 
 from oxibonsai.sources import resolve
-from oxibonsai.sources.choice import towers
-from oxibonsai.sources.mmproj import find_towers
+from oxibonsai.sources.file_choice import towers
+from oxibonsai.sources.model_folder import find_towers
 
 FIND = (
-    "import sys; from pathlib import Path; from oxibonsai.sources.mmproj import find_towers\n"
+    "import sys; from pathlib import Path; from oxibonsai.sources.model_folder import find_towers\n"
     "print([p.read_text() for p in find_towers(sys.argv[1], Path('Model-Q4.gguf'))])"
 )
 

@@ -9,10 +9,10 @@ import lying_server
 import pytest
 from lying_server import serve, status
 
-from oxibonsai.sources import public_transport
+from oxibonsai.sources import public_hosts
 from oxibonsai.sources.download import Patience, download
-from oxibonsai.sources.http import Refused, Unreachable
-from oxibonsai.sources.public_hosts import is_public, resolve
+from oxibonsai.sources.http import Unreachable
+from oxibonsai.sources.public_hosts import Refused, is_public, resolve
 from public_addresses import ALSO_PUBLIC, PRIVATE, PUBLIC
 
 ONCE = Patience(tries=1, delay=0.01, timeout=2)
@@ -26,7 +26,7 @@ class Internet:
         self.answers: dict[str, httpx2.Response] = {}
         self.asked: list[tuple[str, str]] = []
         self.server_names: list[str] = []
-        monkeypatch.setattr(public_transport, "resolve", self._resolve)
+        monkeypatch.setattr(public_hosts, "resolve", self._resolve)
         monkeypatch.setattr(
             httpx2.HTTPTransport, "handle_request", lambda _, request: self._answer(request)
         )

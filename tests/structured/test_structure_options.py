@@ -36,9 +36,10 @@ def test_every_option_makes_its_structure(tmp_path: Path) -> None:
     schema.write_text('{"type": "null"}')
     gbnf.write_text('root ::= "é"', encoding="utf-8")
     lark.write_text('start: "a"')
-    assert parse("--json-schema", str(schema)) == Structure.json_schema({"type": "null"})
-    assert parse("--json-schema", ' {"type": "null"}') == Structure.json_schema({"type": "null"})
-    assert parse("--json-schema", "true") == Structure.json_schema(True)
+    null = Structure.described_json({"type": "null"})
+    assert parse("--json-schema", str(schema)) == null
+    assert parse("--json-schema", ' {"type": "null"}') == null
+    assert parse("--json-schema", "true") == Structure.described_json(True)
     assert parse("--json-object") == Structure.json_object()
     assert parse("--regex", "a+") == Structure.regex("a+")
     assert parse("--regex", "") == Structure.regex("")

@@ -15,11 +15,10 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as FastTokenizer
 
 from oxibonsai import _core
-from oxibonsai.convert.byte_level import byte_level_keys, pre_tokenizer_json
-from oxibonsai.convert.folder import ModelFolder
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.hf.encoding import find_offsets
 from oxibonsai.tokenizer import Tokenizer, pieces
+from oxibonsai.tokenizer.files.byte_level import byte_level_keys, pre_tokenizer_json
+from oxibonsai.tokenizer.offsets import find_offsets
 from oxibonsai.tokenizer.pre_tokenizers import COMPOSES_KEY, PRE_TOKENIZERS
 
 TRUTH = Path(__file__).parents[1] / "truth"
@@ -35,7 +34,14 @@ TEXTS = [
     "\u0301 at the beginning, many: e" + "\u0301\u0323\u0302" * 20,
 ]
 SPLIT = "a\u0344 b"  # a mark that is written as two
-MARKED = ["<|im_start|>user\ne\u0301<|im_end|>\u0301\n", "<|im_end|\u0301>", "<\u0338|im_start|>"]
+MARKED = [
+    "<|im_start|>user\ne\u0301<|im_end|>\u0301\n",
+    "<|im_end|\u0301>",
+    "<\u0338|im_start|>",
+    "<|im_end|>\u0338\u0301e",  # the sign before the marks would compose with the first
+    "\u1112\u1161<|im_start|>\u11ab \uac00<|im_end|>\u11a8",  # a syllable on both sides of a token
+    "\uff1c\uff5cim_start\uff5c\uff1e \uff48\uff49<|im_end|>\uff76\uff9e",  # full and half width
+]
 
 
 @cache
@@ -67,8 +73,7 @@ def document(pre: str, normalizer: Any) -> dict[str, Any]:
 
 def keys_of_folder(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
     size = len(written["model"]["vocab"])
-    (folder / "config.json").write_text(json.dumps({"vocab_size": size}))
-    keys = byte_level_keys(ModelFolder(folder), written, size)
+    keys = byte_level_keys(folder, written, size)
     return {k: np.array(v) if k.endswith("token_type") else v for k, (v, _) in keys.items()}
 
 

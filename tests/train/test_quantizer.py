@@ -7,10 +7,16 @@ import pytest
 import torch
 from torch.nn.utils import parametrize
 
-from oxibonsai.convert.exact_blocks import EXACT_TYPES, encode_exactly
+from oxibonsai.checkpoint.packs.exact_blocks import EXACT_TYPES, encode_exactly
 from oxibonsai.errors import RequestError
-from oxibonsai.train.network import exact_state, learnt_state, new_network, quantize
-from oxibonsai.train.quantizer import GroupQuantizer, quantized
+from oxibonsai.train.network import (
+    GroupQuantizer,
+    exact_state,
+    learnt_state,
+    new_network,
+    quantize,
+    quantized,
+)
 from oxibonsai.train.settings import FORMATS, NetworkShape, WeightFormat
 
 KINDS = {name: kind for name, kind in FORMATS.items() if kind is not None}

@@ -19,7 +19,7 @@ from oxibonsai.train.checkpoints import found
 from oxibonsai.train.data import TrainTokenizer
 from oxibonsai.train.log import read_rows
 from oxibonsai.train.network import exact_state, read_checkpoint, read_network
-from oxibonsai.train.objective import Objective
+from oxibonsai.train.optimization import Objective
 
 SETTINGS = TrainSettings(
     weight_format="q1_0",

@@ -20,7 +20,7 @@ from oxibonsai import _core
 from oxibonsai.convert.vision_tower import convert_tower
 from oxibonsai.vision import PixelGrid, Tower
 
-RECORDED = Path(__file__).with_name("mtmd_distances.json")
+RECORDED = Path(__file__).parents[1] / "truth/vision/mtmd_distances.json"
 Floats = npt.NDArray[np.float32]
 
 

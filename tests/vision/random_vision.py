@@ -63,6 +63,16 @@ def randomise(model: torch.nn.Module) -> None:
             parameter.copy_(torch.from_numpy(values))
 
 
+def randomise_text(model: Any) -> None:
+    """Every parameter of a hybrid language model random, as its kind wants it."""
+    random = np.random.default_rng(7)
+    with torch.no_grad():
+        for part in (model.model.language_model, model.lm_head):
+            for name, parameter in sorted(part.named_parameters()):
+                values = recurrent_values(random, name, tuple(parameter.shape))
+                parameter.copy_(torch.from_numpy(values))
+
+
 def write_gguf(
     path: Path, architecture: str, keys: Mapping[str, Any], tensors: Mapping[str, Floats]
 ) -> None:
@@ -200,12 +210,7 @@ def qwen35(folder: Path, *, experts: bool = False) -> Eyed:
     config._attn_implementation = "eager"
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).float().eval()
     randomise(model.model.visual)
-    random = np.random.default_rng(7)
-    with torch.no_grad():
-        for part in (model.model.language_model, model.lm_head):
-            for name, parameter in sorted(part.named_parameters()):
-                values = recurrent_values(random, name, tuple(parameter.shape))
-                parameter.copy_(torch.from_numpy(values))
+    randomise_text(model)
     model.save_pretrained(folder)
     write_tokenizer(folder, spm=False)
     (folder / "text").mkdir()

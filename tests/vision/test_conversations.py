@@ -31,7 +31,7 @@ def seeing(path: Path, template: str | None = None, *, special: bool = True) -> 
     else:
         write_model(path, template, special=special)
     engine = oxibonsai.load(path)
-    engine.pictures = ImageReader.of_tower(ToyTower())
+    engine.image_reader = ImageReader.of_tower(ToyTower())
     return engine
 
 
@@ -46,8 +46,8 @@ def prepared(engine: Engine, *parts: Any, **fields: Any) -> PreparedPrompt:
 
 
 def tower(engine: Engine) -> ToyTower:
-    assert engine.pictures is not None
-    found = engine.pictures.tower
+    assert engine.image_reader is not None
+    found = engine.image_reader.tower
     assert isinstance(found, ToyTower)
     return found
 
@@ -125,9 +125,9 @@ def test_a_path_is_read_where_a_program_gives_it_and_never_where_it_is_text(
 
 def test_low_detail_takes_fewer_tokens(tmp_path: Path) -> None:
     engine = seeing(tmp_path / "model.gguf")
-    assert engine.pictures is not None
+    assert engine.image_reader is not None
     large = replace(ToyTower.processor, max_pixels=1 << 22)
-    engine.pictures = replace(engine.pictures, processor=large)
+    engine.image_reader = replace(engine.image_reader, processor=large)
     data = (
         "data:image/png;base64," + base64.b64encode(saved(Image.fromarray(drawn(80, 640)))).decode()
     )
@@ -158,7 +158,7 @@ def test_a_template_that_reads_lists_alone_gets_lists(tmp_path: Path) -> None:
         ]
         assert render(engine, ChatRequest(messages)) == "system:Be brief.;user:plain;"
     assert prepared(engine, "a", url(DATA_URL)).prompt == f"user:a{MARKER};"
-    engine.pictures = None
+    engine.image_reader = None
     assert prepared(engine, "text alone").prompt == "user:text alone;"
 
 
@@ -216,15 +216,15 @@ def test_only_users_and_tools_show_pictures(engine: Engine, role: str) -> None:
 
 def test_a_model_without_a_tower_says_so(tmp_path: Path) -> None:
     engine = seeing(tmp_path / "model.gguf")
-    engine.pictures = None
+    engine.image_reader = None
     with pytest.raises(RequestError, match="the model reads text only"):
         prepared(engine, url(DATA_URL))
 
 
 def test_pictures_are_counted_before_they_are_encoded(engine: Engine) -> None:
-    assert engine.pictures is not None
+    assert engine.image_reader is not None
     before = tower(engine).encoded
-    many = [url(DATA_URL)] * (engine.pictures.most_pictures + 1)
+    many = [url(DATA_URL)] * (engine.image_reader.most_images + 1)
     with pytest.raises(RequestError, match="33 pictures, more than 32"):
         prepared(engine, *many)
     assert tower(engine).encoded == before
@@ -243,25 +243,25 @@ def test_pictures_are_counted_before_they_are_encoded(engine: Engine) -> None:
 
 
 def test_limits_hold_in_conversations(engine: Engine) -> None:
-    assert engine.pictures is not None
-    small = replace(engine.pictures, limits=ImageLimits(max_bytes=len(PNG) - 1))
+    assert engine.image_reader is not None
+    small = replace(engine.image_reader, limits=ImageLimits(max_bytes=len(PNG) - 1))
     part = url(DATA_URL)
     with pytest.raises(RequestError, match="more than"):
         small.read_part(part)
-    few = replace(engine.pictures, limits=ImageLimits(max_pixels=100))
+    few = replace(engine.image_reader, limits=ImageLimits(max_pixels=100))
     with pytest.raises(RequestError, match="16 pixels, more than 100"):
         few.read_part(part)
 
 
 def test_bounds_of_tokens_are_those_of_the_processor(engine: Engine) -> None:
-    assert engine.pictures is not None
+    assert engine.image_reader is not None
     part = {"type": "image", "image": ODD_PICTURES["square"]}
     rows = [
-        len(p) for most in (1, 4, 9) for p in engine.pictures.with_tokens(None, most).read_part(part)
+        len(p) for most in (1, 4, 9) for p in engine.image_reader.with_tokens(None, most).read_part(part)
         if not isinstance(p, str)
     ]  # fmt: skip
     assert rows == [1, 4, 9]
-    assert engine.pictures.with_tokens(None, None) is engine.pictures
-    fixed = replace(engine.pictures, processor=Gemma3Processor(64))
+    assert engine.image_reader.with_tokens(None, None) is engine.image_reader
+    fixed = replace(engine.image_reader, processor=Gemma3Processor(64))
     with pytest.raises(UnsupportedError, match="--image-max-tokens"):
         fixed.with_tokens(None, 5)

@@ -29,7 +29,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     path = tmp_path_factory.mktemp("sees") / "model.gguf"
     write_model(path)
     engine = oxibonsai.load(path)
-    engine.pictures = ImageReader.of_tower(ToyTower())
+    engine.image_reader = ImageReader.of_tower(ToyTower())
     return engine
 
 
@@ -167,7 +167,7 @@ def test_run_takes_pictures(engine: Engine, picture: Path, monkeypatch: pytest.M
     ):
         with pytest.raises(RequestError, match=message):
             CliRunner().invoke(run_command.run, [*options, *common], catch_exceptions=False)
-    monkeypatch.setattr(engine, "pictures", None)
+    monkeypatch.setattr(engine, "image_reader", None)
     with pytest.raises(RequestError, match="--mmproj"):
         CliRunner().invoke(
             run_command.run, ["--image", str(picture), *common], catch_exceptions=False

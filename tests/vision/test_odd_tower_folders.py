@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from oxibonsai import FormatError, UnsupportedError
-from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.checkpoint.folder import ModelFolder
 from oxibonsai.convert.vision_tower import TOWERS, convert_tower
 
 PREPARED: dict[str, Any] = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
@@ -116,7 +116,7 @@ def test_the_longest_edge_is_a_count(tmp_path: Path, edge: Any) -> None:
         (None, "has no token"),
         (7, "has no token"),
         ([{"content": "[IMG_BREAK]", "id": -1}], "has no token"),
-        ([{"content": "[IMG_BREAK]", "id": 9}], "has not the parts"),
+        ([{"content": "[IMG_BREAK]", "id": 9}], "has no row 9"),
     ],
 )
 def test_pixtral_needs_the_token_between_lines(tmp_path: Path, tokens: Any, message: str) -> None:

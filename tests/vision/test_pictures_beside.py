@@ -100,6 +100,6 @@ def test_a_divided_model_reads_texts_only_and_says_so(
     monkeypatch.setattr(loading, "place_model", place)
     with pytest.warns(UserWarning, match="pictures need the whole model on one device"):
         engine = oxibonsai.load(path)
-    assert engine.pictures is None
+    assert engine.image_reader is None
     with pytest.raises(UnsupportedError, match="leave out gpu_layers"):
         oxibonsai.load(path, mmproj=path.with_name("mmproj-eyes-F32.gguf"))

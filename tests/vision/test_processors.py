@@ -170,6 +170,22 @@ def test_bounds_in_tokens() -> None:
         processor.with_tokens(2000, None)
 
 
+@pytest.mark.parametrize("bounds", [(None, 40), (None, 3), (100, None), (9, 12), (1, 1)])
+def test_bounds_in_tokens_are_the_pixels_of_qwens_own_processor(
+    bounds: tuple[int | None, int | None],
+) -> None:
+    """A token is 32 x 32 pixels, as in llama.cpp; 64 to 16,384 of them are Bonsai 2's own bounds."""
+    area = 32 * 32
+    least, most = bounds
+    own, _ = _qwen(16, 64 * area, 16384 * area, 0.5)
+    # The model's lower bound gives way to an upper one.
+    lower = least or (64 if most is None or most >= 64 else 1)
+    _, peer = _qwen(16, lower * area, (most or 16384) * area, 0.5)
+    for name, data in ODD_PICTURES.items():
+        found = own.with_tokens(*bounds).prepare(decode_image(data)).pixels
+        assert np.array_equal(found, peer(Image.open(io.BytesIO(data)))), name
+
+
 @pytest.mark.parametrize("name", sorted(ODD_PICTURES))
 def test_bounds_on_tokens_hold_for_pixtral(name: str) -> None:
     picture = decode_image(ODD_PICTURES[name])

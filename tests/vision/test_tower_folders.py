@@ -75,14 +75,14 @@ def test_a_folder_sees_with_the_bytes_of_its_files(
 ) -> None:
     """Also of the language model, which is put together from other names than those of texts alone."""
     whole = load(folder)
-    assert whole.pictures is not None
+    assert whole.image_reader is not None
     reference = load(eyed.text, mmproj=False)
     case = Case(named, eyed, reference, open_tower(eyed, reference.model.device))
     prompt = conversation(case)
     wanted = reference.logits(prompt.ids, images=prompt.images)
     assert whole.logits(prompt.ids, images=prompt.images).tobytes() == wanted.tobytes()
     pixels = picture(*SIDES[named][0])
-    rows = rows_of(whole.pictures.tower.encode(pixels))
+    rows = rows_of(whole.image_reader.tower.encode(pixels))
     assert rows.tobytes() == rows_of(case.tower.encode(pixels)).tobytes()
 
 
@@ -103,9 +103,9 @@ def test_a_processor_of_tiles_gives_what_the_model_reads(family: str, tmp_path: 
     logits = model(**inputs).logits
     for i, image in enumerate(pictures):
         ids = inputs["input_ids"][i][inputs["attention_mask"][i] == 1].tolist()
-        parts = processor.pictures.read(read_image(image))
+        parts = processor.image_reader.read(read_image(image))
         rows = [p for p in parts if isinstance(p, ImageEmbedding)]
-        at = [n for n, t in enumerate(ids) if t == processor.pictures.tower.placeholder]
+        at = [n for n, t in enumerate(ids) if t == processor.image_reader.tower.placeholder]
         assert len(at) == sum(map(len, rows))
         placed, taken = [], 0
         for embedding in rows:
@@ -133,9 +133,9 @@ def test_the_command_writes_the_tower_or_says_that_it_is_left_out(
     assert summary(Path(tower)) == summary(tmp_path / "wanted.gguf")
     found = CliRunner().invoke(command, [str(gemma), text])
     assert "--mmproj writes it" in found.output
-    assert load(Path(text), mmproj=tower).pictures is not None
-    assert load(Path(text), mmproj=gemma).pictures is not None  # the folder itself
-    assert load(gemma, mmproj=False).pictures is None
+    assert load(Path(text), mmproj=tower).image_reader is not None
+    assert load(Path(text), mmproj=gemma).image_reader is not None  # the folder itself
+    assert load(gemma, mmproj=False).image_reader is None
 
 
 def test_types_round_matrices_alone(gemma: Path, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from vision_model import TOKEN_PIXELS, write_tower, write_vision_model
 
 import oxibonsai
 import tiny_model
-from oxibonsai import LLM, SamplingParams
+from oxibonsai import LLM, AutoModelForImageTextToText, AutoProcessor, SamplingParams
+from oxibonsai.cli.chat import chat
 from oxibonsai.cli.run import run
 from oxibonsai.engine import Engine, EnginePool
 from oxibonsai.errors import FormatError, RequestError, SourceError, UnsupportedError
@@ -71,6 +72,22 @@ def test_a_second_question_about_a_picture_finds_it_in_the_cache(path: Path) -> 
     assert tokens(plain, asks("Two, then?", *pictures)) == second.sequence.generated
 
 
+@pytest.mark.parametrize("cached", [True, False])
+def test_rows_that_were_given_up_are_computed_where_they_are_read(path: Path, cached: bool) -> None:
+    engine: Any = oxibonsai.load(path, prefix_cache=cached)
+    engine.image_reader.tower._kept_bytes = 0  # the last picture's rows stay
+    asked = asks("One?", PICTURE, drawn(48, 40))
+    truth = tokens(engine, asked)
+    reply = engine.chat(asked, GREEDY)
+    first, second = (image.embedding for image in reply.sequence.options.images)
+    assert (first.is_encoded, second.is_encoded) == (False, True)
+    list(reply)
+    assert reply.sequence.generated == truth
+    # Its rows lie in cached pages, as far as there are any.
+    assert reply.sequence.num_cached == (64 if cached else 0)
+    assert first.is_encoded is not cached
+
+
 def test_pictures_of_all_kinds_are_answered(engine: Engine) -> None:
     for name, data in ODD_PICTURES.items():
         assert len(tokens(engine, asks("What?", data))) > 0, name
@@ -94,9 +111,9 @@ def test_a_batch_gives_the_bytes_of_each_alone(path: Path, engine: Engine) -> No
 
 def test_bounds_on_the_tokens_of_a_picture(path: Path) -> None:
     few = oxibonsai.load(path, image_max_tokens=4)
-    assert few.pictures is not None
-    assert isinstance(few.pictures.processor, Qwen2VLProcessor)
-    assert few.pictures.processor.max_pixels == 4 * TOKEN_PIXELS
+    assert few.image_reader is not None
+    assert isinstance(few.image_reader.processor, Qwen2VLProcessor)
+    assert few.image_reader.processor.max_pixels == 4 * TOKEN_PIXELS
     reply = few.chat(asks("", PICTURE), GREEDY)
     assert len(reply.sequence.options.images[0].embedding) <= 4
     with pytest.raises(RequestError, match="image_max_tokens is 0"):
@@ -105,13 +122,60 @@ def test_bounds_on_the_tokens_of_a_picture(path: Path) -> None:
         oxibonsai.load(path, mmproj=False, image_max_tokens=4)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "rows"),
+    [({}, ROWS), ({"image_max_tokens": 12}, 8), ({"image_min_tokens": 40, "image_max_tokens": 70}, 48)],
+)  # fmt: skip
+def test_the_same_bounds_everywhere_give_the_same_prompt(
+    bounds: dict[str, int], rows: int, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In ``load``, ``LLM``, ``from_pretrained``, ``run``, ``chat``, ``serve`` and its variables."""
+    from model_app import close_model_app, make_model_app
+
+    file = tmp_path / "cat.png"
+    file.write_bytes(saved(Image.fromarray(PICTURE)))
+    flags = [t for k, v in bounds.items() for t in (f"--{k.replace('_', '-')}", str(v))]
+    counts: dict[str, int] = {}
+    reply: Any = oxibonsai.load(path, **bounds).chat(asks("Hi", PICTURE), GREEDY)
+    (image,) = reply.sequence.options.images
+    assert len(image.embedding) == rows
+    counts["load"] = reply.sequence.num_prompt_tokens
+    with LLM(path, **bounds) as llm:
+        (output,) = llm.chat([asks("Hi", PICTURE)], GREEDY)
+        counts["LLM"] = len(output.prompt_token_ids)
+    model = AutoModelForImageTextToText.from_pretrained(path, **bounds)
+    inputs = AutoProcessor.from_pretrained(model).apply_chat_template(
+        asks("Hi", PICTURE), tokenize=True, add_generation_prompt=True, return_tensors="np"
+    )
+    counts["from_pretrained"] = inputs["input_ids"].shape[1]
+    common = ["-m", str(path), *flags, "--image", str(file), "--max-tokens", "2", "--json"]
+    done = CliRunner().invoke(run, [*common, "Hi"], catch_exceptions=False)
+    counts["run"] = len(json.loads(done.stdout)["prompt_tokens"])
+    done = CliRunner().invoke(chat, common, input="Hi\n", catch_exceptions=False)
+    counts["chat"] = json.loads(done.stdout.splitlines()[0])["prompt_tokens"]
+    url = "data:image/png;base64," + base64.b64encode(file.read_bytes()).decode()
+    content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "Hi"}]
+    body = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
+    for name, values in (("serve", bounds), ("variables", {})):
+        if not values:
+            for key, value in bounds.items():
+                monkeypatch.setenv(f"OXIBONSAI_{key.upper()}", str(value))
+        app = make_model_app(path, tmp_path / name, **values)
+        try:
+            answer = app.test_client().post("/v1/chat/completions", json=body)
+            counts[name] = answer.get_json()["usage"]["prompt_tokens"]
+        finally:
+            close_model_app(app)
+    assert set(counts.values()) == {counts["load"]}, counts
+
+
 def test_a_tower_is_found_named_or_left_out(path: Path, tmp_path: Path) -> None:
     model = tmp_path / "eyes-Q1_0.gguf"
     shutil.copy(path, model)
-    assert oxibonsai.load(model).pictures is None
+    assert oxibonsai.load(model).image_reader is None
     own = path.with_name("mmproj-eyes-F32.gguf")
-    assert oxibonsai.load(model, mmproj=own).pictures is not None
-    assert oxibonsai.load(path, mmproj=False).pictures is None
+    assert oxibonsai.load(model, mmproj=own).image_reader is not None
+    assert oxibonsai.load(path, mmproj=False).image_reader is None
     with pytest.raises(SourceError, match="does not exist"):
         oxibonsai.load(model, mmproj=tmp_path / "none.gguf")
     # One of another model lies beside it, then the right one, too.
@@ -121,9 +185,9 @@ def test_a_tower_is_found_named_or_left_out(path: Path, tmp_path: Path) -> None:
         deep=[True, False, False],
     )
     with pytest.warns(UserWarning, match=r"mmproj-eyes-F16\.gguf is not used: .*another model"):
-        assert oxibonsai.load(model).pictures is None
+        assert oxibonsai.load(model).image_reader is None
     shutil.copy(own, tmp_path / "mmproj-eyes-BF16.gguf")
-    assert oxibonsai.load(model).pictures is not None
+    assert oxibonsai.load(model).image_reader is not None
 
 
 def test_the_tower_of_another_model_is_refused(path: Path, tmp_path: Path) -> None:
@@ -150,7 +214,7 @@ def test_replicas_share_a_tower(path: Path) -> None:
     pool = EnginePool.from_pretrained(path, replicas=2, threads=2)
     try:
         first, second = pool.engines
-        assert first.pictures is second.pictures is not None
+        assert first.image_reader is second.image_reader is not None
     finally:
         pool.close()
 
@@ -194,7 +258,7 @@ def test_the_server_sees(path: Path, engine: Engine, tmp_path: Path) -> None:
         body["messages"] = [{"role": "user", "content": content * 2}]
         refused = client.post("/v1/chat/completions", json=body)
         assert (refused.status_code, "more than 1" in refused.text) == (400, True)
-        reader = app.submitter.engine.pictures
+        reader = app.submitter.engine.image_reader
         assert reader is not None
         assert reader.fetch is None
     finally:
@@ -206,7 +270,7 @@ def test_the_server_sees(path: Path, engine: Engine, tmp_path: Path) -> None:
         close_model_app(app)
     app = make_model_app(path, tmp_path / "c", allow_image_urls=True)
     try:
-        reader = app.submitter.engine.pictures
+        reader = app.submitter.engine.image_reader
         assert reader is not None
         assert reader.fetch is not None
     finally:

@@ -13,7 +13,7 @@ from hf_folders import write_tokenizer
 from random_vision import MEAN, STD, Eyed
 from safetensors.torch import load_file, save_file
 
-RECORDED = Path(__file__).with_name("llama_cpp_towers.json")
+RECORDED = Path(__file__).parents[1] / "truth/vision/llama_cpp_towers.json"
 TOKENS = (
     "<|image_pad|>", "<image_soft_token>", "<image>", "[IMG]", "[IMG_BREAK]", "[IMG_END]",
     "<IMG_CONTEXT>", "<start_of_image>", "<|vision_start|>", "<|vision_end|>",

@@ -22,6 +22,25 @@ float* state_of(const Step& s, const graph::Span& span, int slot, int64_t offset
   return state;
 }
 
+// Copies the state of an entry to another slot.
+void keep_state(const Step& s, const float* state, int64_t floats, int32_t slot, int entry,
+                int64_t offset) {
+  std::copy_n(state, floats, s.state->slots->state(slot, entry) + offset);
+}
+
+// Calls `run(first, count)` for a span's rows in order, `most` at once, and `keep(slot)` after each
+// row whose state a slot takes.
+template <class Run, class Keep>
+void for_runs(const graph::Span& span, int most, const Run& run, const Keep& keep) {
+  for (int t = 0; t < span.count;) {
+    int end = t + 1;
+    while (end < span.count && end - t < most && span.row_slot(end - 1) < 0) ++end;
+    run(t, end - t);
+    if (const int32_t slot = span.row_slot(end - 1); slot >= 0) keep(slot);
+    t = end;
+  }
+}
+
 class Conv1dRunner : public Runner {
  public:
   Conv1dRunner(const graph::Conv1d& op, const RunnerContext& c)
@@ -61,6 +80,12 @@ class Conv1dRunner : public Runner {
                          op_.bias != nullptr ? op_.bias->data() + first : nullptr, x_.cols, n,
                          op_.taps, op_.silu, s.row(out_, s.first_row[index] + t) + first});
     }
+    for (int t = 0; t < span.count; ++t) {
+      const int32_t slot = span.row_slot(t);
+      if (slot < 0) continue;
+      float* after = s.state->slots->state(slot, op_.slot) + first;
+      for (int i = 0; i < kept; ++i) std::copy_n(row(t + 1 + i), n, after + i * x_.cols);
+    }
     for (int i = 0; i < kept; ++i) std::copy_n(row(span.count + i), n, state + i * x_.cols);
   }
 
@@ -88,8 +113,10 @@ class ScanRunner : public Runner {
     const int64_t h = item % heads_;
     const int64_t floats = graph::scan_floats(1, key_dim_, value_dim_);
     float* state = state_of(s, span, slot_, h * floats, floats);
-    for (int t = 0; t < span.count; t += kScanTokens)
-      scan(s, h, s.first_row[index] + t, std::min(kScanTokens, span.count - t), state);
+    for_runs(
+        span, kScanTokens,
+        [&](int first, int count) { scan(s, h, s.first_row[index] + first, count, state); },
+        [&](int32_t slot) { keep_state(s, state, floats, slot, slot_, h * floats); });
   }
 
  protected:
@@ -254,24 +281,29 @@ class MambaScanRunner : public Runner {
     const auto index = static_cast<size_t>(item / count_);
     const graph::Span& span = s.batch->spans[index];
     const int64_t first = item % count_ * kScanColumns;
-    const int64_t block = first * b_.cols;
-    const int64_t row = s.first_row[index];
+    const int64_t block = first * b_.cols, floats = kScanColumns * b_.cols;
     ChannelScanArgs args{};
-    args.state = state_of(s, span, op_.slot, block, kScanColumns * b_.cols);
+    args.state = state_of(s, span, op_.slot, block, floats);
     args.decay = decay_.data() + block;
     args.dt_bias = op_.dt_bias->data() + first;
     args.skip = op_.skip->data() + first;
-    args.x = s.row(x_, row) + first;
-    args.time_step = s.row(time_step_, row) + first;
-    args.b = s.row(b_, row);
-    args.c = s.row(c_, row);
-    args.y = s.row(out_, row) + first;
     args.stride = x_.cols;
     args.state_stride = b_.cols;
     args.state_dim = static_cast<int>(b_.cols);
     args.channels = static_cast<int>(std::min<int64_t>(kScanColumns, x_.cols - first));
-    args.tokens = span.count;
-    s.kernels->channel_scan(args);
+    for_runs(
+        span, span.count,
+        [&](int begin, int count) {
+          const int64_t row = s.first_row[index] + begin;
+          args.x = s.row(x_, row) + first;
+          args.time_step = s.row(time_step_, row) + first;
+          args.b = s.row(b_, row);
+          args.c = s.row(c_, row);
+          args.y = s.row(out_, row) + first;
+          args.tokens = count;
+          s.kernels->channel_scan(args);
+        },
+        [&](int32_t slot) { keep_state(s, args.state, floats, slot, op_.slot, block); });
   }
 
  private:
@@ -305,8 +337,12 @@ class Wkv7ScanRunner : public Runner {
     const graph::Span& span = s.batch->spans[index];
     const int64_t head = item % heads_, floats = graph::scan_floats(1, dim_, dim_);
     float* state = state_of(s, span, slot_, head * floats, floats);
-    for (int t = 0; t < span.count; t += kScanTokens)
-      scan(s, head * dim_, s.first_row[index] + t, std::min(kScanTokens, span.count - t), state);
+    for_runs(
+        span, kScanTokens,
+        [&](int first, int count) {
+          scan(s, head * dim_, s.first_row[index] + first, count, state);
+        },
+        [&](int32_t slot) { keep_state(s, state, floats, slot, slot_, head * floats); });
   }
 
  private:

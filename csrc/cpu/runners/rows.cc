@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/computed_bytes.h"
 #include "cpu/runners/row_parts.h"
 
 namespace oxibonsai::cpu {
@@ -11,7 +12,10 @@ namespace {
 class EmbedRunner : public Runner {
  public:
   EmbedRunner(const graph::WeightPtr& table, const ValueRef& out, bool positions)
-      : table_(table), out_(out), positions_(positions) {}
+      : table_(table),
+        held_(ComputedBytes::hold(table->data())),
+        out_(out),
+        positions_(positions) {}
   int64_t items(const Step& s, int) const override { return s.rows_of(out_); }
   void run(const Step& s, int, int64_t r) const override {
     const auto i = static_cast<size_t>(r);
@@ -25,6 +29,7 @@ class EmbedRunner : public Runner {
 
  private:
   const graph::WeightPtr table_;
+  const std::shared_ptr<const void> held_;
   const ValueRef out_;
   const bool positions_;
 };

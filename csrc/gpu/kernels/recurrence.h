@@ -2,8 +2,10 @@
 // through one after the other.
 
 // `spans`: of each span, its first row, its number of rows, its first position and its slot.
+// `row_slots`: of each row, the slot that takes the state after it, or -1.
 KERNEL(conv1d, Conv1dArgs, READ(1, float, x), READ(2, float, weight), READ(3, float, bias),
-       READ(4, int32_t, spans), WRITE(5, float, slots), WRITE(6, float, y)) {
+       READ(4, int32_t, spans), READ(5, int32_t, row_slots), WRITE(6, float, slots),
+       WRITE(7, float, y)) {
   const uint32_t channel = BLOCK_X * 128 + THREAD;
   if (channel >= args.channels) return;
   GLOBAL const int32_t* span = spans + 4 * BLOCK_Y;
@@ -25,6 +27,15 @@ KERNEL(conv1d, Conv1dArgs, READ(1, float, x), READ(2, float, weight), READ(3, fl
     if (args.has_bias) sum = sum + bias[channel];
     if (args.silu) sum = sum / (1.0f + bounded_exp(0.0f - sum));
     y[(first_row + t) * args.channels + channel] = flush_tiny(sum);
+    const int32_t slot = row_slots[first_row + t];
+    if (slot < 0) continue;
+    GLOBAL float* after = slots + uint64_t(slot) * args.slot_stride + args.offset + channel;
+    for (int32_t i = 0; i < kept; ++i) {
+      const int32_t row = t + 1 - kept + i;
+      after[uint64_t(i) * args.channels] = row >= 0 ? x[(first_row + row) * args.channels + channel]
+                                           : begins ? 0.0f
+                                                    : state[uint64_t(kept + row) * args.channels];
+    }
   }
   // The last rows become the state, from the earliest on: none is overwritten before it is read.
   for (int32_t i = 0; i < kept; ++i) {
@@ -100,9 +111,18 @@ INLINE Chains add_to_chain(Chains c, uint32_t i, float a, float b) {
 
 INLINE float fold_chains(Chains c) { return (c.c0 + c.c2) + (c.c1 + c.c3); }
 
+// The state of a thread after a row goes to another slot, too, where the row has one.
+INLINE void keep_state(GLOBAL const float* state, GLOBAL float* slots, int32_t from, int32_t to,
+                       uint64_t stride, uint32_t rows) {
+  if (to < 0) return;
+  GLOBAL float* after =
+      slots + (uint64_t(state - slots) - uint64_t(from) * stride) + uint64_t(to) * stride;
+  for (uint32_t i = 0; i < rows; ++i) after[i * SCAN_COLUMNS] = state[i * SCAN_COLUMNS];
+}
+
 KERNEL(scan, ScanArgs, READ(1, float, queries), READ(2, float, keys), READ(3, float, x),
        READ(4, float, factors), READ(5, float, skip), READ(6, int32_t, spans),
-       WRITE(7, float, slots), WRITE(8, float, y)) {
+       READ(7, int32_t, row_slots), WRITE(8, float, slots), WRITE(9, float, y)) {
   SHARED(float, q, SCAN_KEYS);
   SHARED(float, k, SCAN_KEYS);
   GLOBAL const int32_t* span = spans + 4 * BLOCK_Z;
@@ -150,6 +170,7 @@ KERNEL(scan, ScanArgs, READ(1, float, queries), READ(2, float, keys), READ(3, fl
     float value = fold_chains(sum);
     if (!args.delta) value = fused(skip[head], v, value);
     if (column < args.value_dim) y[result] = flush_tiny(value);
+    keep_state(state, slots, span[3], row_slots[row], args.slot_stride, args.key_dim);
   }
 }
 
@@ -157,7 +178,8 @@ KERNEL(scan, ScanArgs, READ(1, float, queries), READ(2, float, keys), READ(3, fl
 // each.
 KERNEL(channel_scan, ChannelScanArgs, READ(1, float, x), READ(2, float, time_step),
        READ(3, float, b), READ(4, float, c), READ(5, float, dt_bias), READ(6, float, decay),
-       READ(7, float, skip), READ(8, int32_t, spans), WRITE(9, float, slots), WRITE(10, float, y)) {
+       READ(7, float, skip), READ(8, int32_t, spans), READ(9, int32_t, row_slots),
+       WRITE(10, float, slots), WRITE(11, float, y)) {
   const uint32_t channel = BLOCK_X * SCAN_THREADS + THREAD;
   if (channel >= (args.channels + SCAN_COLUMNS - 1) / SCAN_COLUMNS * SCAN_COLUMNS) return;
   const bool real = channel < args.channels;  // else one that fills up a block
@@ -182,6 +204,7 @@ KERNEL(channel_scan, ChannelScanArgs, READ(1, float, x), READ(2, float, time_ste
       sum = add_to_chain(sum, i, s, c[row * args.state_dim + i]);
     }
     y[at] = flush_tiny(fused(skip[channel], x[at], fold_chains(sum)));
+    keep_state(state, slots, span[3], row_slots[row], args.slot_stride, args.state_dim);
   }
 }
 
@@ -190,7 +213,7 @@ KERNEL(channel_scan, ChannelScanArgs, READ(1, float, x), READ(2, float, time_ste
 
 KERNEL(wkv7_scan, Wkv7Args, READ(1, float, r), READ(2, float, w), READ(3, float, k),
        READ(4, float, v), READ(5, float, kk), READ(6, float, a), READ(7, int32_t, spans),
-       WRITE(8, float, slots), WRITE(9, float, y)) {
+       READ(8, int32_t, row_slots), WRITE(9, float, slots), WRITE(10, float, y)) {
   SHARED(float, reads, WKV_DIMS);
   SHARED(float, keys, WKV_DIMS);
   SHARED(float, removes, WKV_DIMS);
@@ -231,5 +254,6 @@ KERNEL(wkv7_scan, Wkv7Args, READ(1, float, r), READ(2, float, w), READ(3, float,
       sum = add_to_chain(sum, i, s, reads[i]);
     }
     if (column < args.dim) y[at + column] = flush_tiny(fold_chains(sum));
+    keep_state(state, slots, span[3], row_slots[first_row + t], args.slot_stride, args.dim);
   }
 }

@@ -53,9 +53,10 @@ class ScanRunner : public Runner {
       a.q = a.k = 0;
     }
     const auto spans = static_cast<uint32_t>(s.batch->spans.size());
-    s.launch("scan", {blocks_of(a.columns, kScanThreads), a.heads, spans}, kScanThreads, a,
-             std::array<Address, 8>{queries, keys, x, factors, vectors_.skip,
-                                    s.table(s.tables.spans), slots.data(), s.address(values_.out)});
+    s.launch(
+        "scan", {blocks_of(a.columns, kScanThreads), a.heads, spans}, kScanThreads, a,
+        std::array<Address, 9>{queries, keys, x, factors, vectors_.skip, s.table(s.tables.spans),
+                               s.table(s.tables.row_slots), slots.data(), s.address(values_.out)});
   }
 
  private:
@@ -93,8 +94,8 @@ RunnerPtr make_runner(const graph::Conv1d& op, const RunnerContext& c) {
     now.offset = static_cast<uint64_t>(slots.offset(slot));
     const auto spans = static_cast<uint32_t>(s.batch->spans.size());
     s.launch("conv1d", {blocks_of(x.cols, kThreads), spans}, kThreads, now,
-             std::array<Address, 6>{s.address(x), weight, bias, s.table(s.tables.spans),
-                                    slots.data(), s.address(out)});
+             std::array<Address, 7>{s.address(x), weight, bias, s.table(s.tables.spans),
+                                    s.table(s.tables.row_slots), slots.data(), s.address(out)});
   });
 }
 
@@ -149,11 +150,11 @@ RunnerPtr make_runner(const graph::MambaScan& op, const RunnerContext& c) {
     now.slot_stride = static_cast<uint64_t>(slots.stride());
     now.offset = static_cast<uint64_t>(slots.offset(slot));
     const auto spans = static_cast<uint32_t>(s.batch->spans.size());
-    s.launch("channel_scan", {blocks_of(whole_blocks(x.cols), kScanThreads), spans}, kScanThreads,
-             now,
-             std::array<Address, 10>{s.address(x), s.address(step), s.address(b),
-                                     s.address(c_value), dt_bias, decay, skip,
-                                     s.table(s.tables.spans), slots.data(), s.address(out)});
+    s.launch(
+        "channel_scan", {blocks_of(whole_blocks(x.cols), kScanThreads), spans}, kScanThreads, now,
+        std::array<Address, 11>{s.address(x), s.address(step), s.address(b), s.address(c_value),
+                                dt_bias, decay, skip, s.table(s.tables.spans),
+                                s.table(s.tables.row_slots), slots.data(), s.address(out)});
   });
 }
 
@@ -176,9 +177,9 @@ RunnerPtr make_runner(const graph::Wkv7Scan& op, const RunnerContext& c) {
     const auto spans = static_cast<uint32_t>(s.batch->spans.size());
     s.launch("wkv7_scan", {blocks_of(args.columns, kScanThreads), args.heads, spans}, kScanThreads,
              args,
-             std::array<Address, 9>{s.address(r), s.address(w), s.address(k), s.address(v),
-                                    s.address(kk), s.address(a), s.table(s.tables.spans),
-                                    slots.data(), s.address(out)});
+             std::array<Address, 10>{s.address(r), s.address(w), s.address(k), s.address(v),
+                                     s.address(kk), s.address(a), s.table(s.tables.spans),
+                                     s.table(s.tables.row_slots), slots.data(), s.address(out)});
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/computed_bytes.h"
 #include "base/thread_pool.h"
 #include "gpu/runners/flat.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 RunnerPtr embed(const graph::WeightPtr& table, const ValueRef& out, bool positions,
                 ThreadPool* pool) {
-  return flat_runner(out, [=](const Step& s) {
+  return flat_runner(out, [=, held = ComputedBytes::hold(table->data())](const Step& s) {
     std::vector<int32_t> ids = s.batch->tokens;
     if (positions) {
       ids.clear();

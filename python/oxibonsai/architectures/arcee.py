@@ -26,7 +26,7 @@ class Config(Decoder):
     rope: RopeConfig = field(
         Rope(("default", "linear", "yarn"), interleaved=True, counted=True, also=(*YARN_NUMBERS,))
     )
-    yarn_numbers: tuple[tuple[str, float], ...] = field(YarnNumbers())
+    yarn_numbers: tuple[tuple[str, float], ...] = field(YarnNumbers(), compare=False)
 
 
 def tensors(c: Config) -> Iterator[Entry]:

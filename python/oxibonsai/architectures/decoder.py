@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm as apply_norm
-from oxibonsai.architectures.layers.sizes import Attending, Weights
+from oxibonsai.architectures.layers.sizes import Attending, Rotated, Weights
 from oxibonsai.architectures.schema.fields import (
     COUNT,
     EPSILON,
@@ -32,19 +33,24 @@ from oxibonsai.graph import Builder, RopeConfig, Value
 
 _MOST_LAYERS = 9999
 # Each layer has tensors, and the token table has the vocabulary's rows, so that no key can claim more.
-_LAYERS = Kind(
+LAYER_COUNT = Kind(
     "u32",
     lambda config, value, name: config.count(value, name, _MOST_LAYERS),
     lambda keys, key, default: keys.layers(),
 )
-_VOCABULARY = Kind(
+VOCABULARY = Kind(
     "u32", ConfigJson.count, lambda keys, key, default: keys.tensor_shape("token_embd.weight")[0]
 )
 
 
 def layer_count(*names: str, **more: Any) -> Any:
     """Return the field of the number of layers."""
-    return field(Stated(_LAYERS, names, "block_count", **more))
+    return field(Stated(LAYER_COUNT, names, "block_count", **more))
+
+
+def vocabulary(*names: str) -> Any:
+    """Return the field of the number of tokens: ``vocab_size`` where no name is given."""
+    return field(Stated(VOCABULARY, names or ("vocab_size",), "vocab_size"))
 
 
 def key_value_heads(*names: str, **more: Any) -> Any:
@@ -58,15 +64,39 @@ def key_value_heads(*names: str, **more: Any) -> Any:
     return field(Stated(COUNT, names, "attention.head_count_kv", **{**usual, **more}))
 
 
+class KeyValueHeads(ABC):
+    """A field of the heads of keys and values, which ``config.json`` says in a way of its own."""
+
+    @abstractmethod
+    def read_config_json(self, config: ConfigJson, known: Known) -> int:
+        """Return the value that ``config.json`` says."""
+
+    @abstractmethod
+    def write_config_json(self, value: int, c: Any) -> dict[str, Any]:
+        """Return the fields of ``config.json``."""
+
+    def read_gguf(self, keys: Keys, known: Known) -> int:
+        """Return the value that a file says."""
+        return keys.integer("attention.head_count_kv", known["num_attention_heads"])
+
+    def write_gguf(self, value: int, c: Any) -> GgufKeys:
+        """Return the key."""
+        return {"attention.head_count_kv": (value, "u32")}
+
+
 @dataclass(frozen=True)
 class HeadDim:
     """The columns of a head: stated, or the hidden size shared out among the heads.
 
     Attributes:
         written: Whether ``config.json`` gets it.
+        keyed: Whether a file gets it.
+        shared: Whether all layers have the same number of heads, which keys and values must divide.
     """
 
     written: bool = True
+    keyed: bool = True
+    shared: bool = True
 
     def read_config_json(self, config: ConfigJson, known: Known) -> int:
         """Return the value that ``config.json`` says."""
@@ -77,7 +107,7 @@ class HeadDim:
             raise config.fail(f"hidden_size {hidden} is no multiple of {heads} heads")
         else:
             width = int(hidden // heads)
-        if problem := _shared_heads_problem(known):
+        if problem := self._problem(known):
             raise config.fail(problem)
         return width
 
@@ -93,22 +123,25 @@ class HeadDim:
         )
         if keys.integer("attention.value_length", width) != width:
             raise keys.unsupported("keys and values of different lengths are not supported")
-        if problem := _shared_heads_problem(known):
+        if problem := self._problem(known):
             raise keys.fail(problem)
         return width
 
     def write_gguf(self, value: int, c: Any) -> GgufKeys:
-        """Return the keys of both lengths."""
+        """Return the keys of both lengths, if files get them."""
+        if not self.keyed:
+            return {}
         lengths = ("attention.key_length", "attention.value_length")
         return dict.fromkeys(lengths, (value, "u32"))
 
-
-def _shared_heads_problem(known: Known) -> str:
-    """Return what is wrong with the numbers of heads; empty: nothing is."""
-    heads, shared = known["num_attention_heads"], known["num_key_value_heads"]
-    if heads % shared == 0:
-        return ""
-    return f"{heads} attention heads are no multiple of {shared} key-value heads"
+    def _problem(self, known: Known) -> str:
+        """Return what is wrong with the numbers of heads; empty: nothing is."""
+        if not self.shared:
+            return ""
+        heads, groups = known["num_attention_heads"], known["num_key_value_heads"]
+        if heads % groups == 0:
+            return ""
+        return f"{heads} attention heads are no multiple of {groups} key-value heads"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +155,7 @@ class Sizes:
     num_attention_heads: int = count("num_attention_heads", "attention.head_count")
     num_key_value_heads: int = key_value_heads("num_key_value_heads")
     head_dim: int = field(HeadDim())
-    vocab_size: int = field(Stated(_VOCABULARY, ("vocab_size",), "vocab_size"))
+    vocab_size: int = vocabulary()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +172,17 @@ def layer_norm_epsilon(*names: str) -> Any:
     """Return the field of the epsilon of LayerNorms, by its name in ``config.json``, if it has one."""
     key = "attention.layer_norm_epsilon"
     return real(names, key, POSITIVE_EPSILON, default=1e-5)
+
+
+def root_of_head_dim(known: Known) -> float:
+    """Return the usual factor of scores."""
+    return float(known["head_dim"] ** -0.5)
+
+
+def attention_scale() -> Any:
+    """Return the field of a factor of scores that ``config.json`` does not state."""
+    usual: dict[str, Any] = dict.fromkeys(("default", "key_default"), root_of_head_dim)
+    return real((), "attention.scale", unsaid=True, **usual)
 
 
 def tied(default: bool = False) -> Any:
@@ -159,13 +203,7 @@ class Constants:
     """Values that shared passes read, as most decoders have them; a family restates what differs."""
 
     tie_word_embeddings: bool = tied()
-    attention_scale: float = real(
-        (),
-        "attention.scale",
-        default=lambda known: known["head_dim"] ** -0.5,
-        key_default=lambda known: known["head_dim"] ** -0.5,
-        unsaid=True,
-    )
+    attention_scale: float = attention_scale()
     sliding_window: int = constant(0)
     clamp_kqv: float = constant(0.0)
     alibi_max_bias: float = constant(0.0)
@@ -192,6 +230,10 @@ QKV = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_
 ATTENTION = {**QKV, "self_attn.o_proj": "attn_output"}
 MLP = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+NORMS_AFTER = {
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
 HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 LAYERS = "model.layers"
 
@@ -201,24 +243,28 @@ def outside(
     *norm_operations: Operation,
     embedding: str = "model.embed_tokens",
     final: str = "model.norm",
+    biased: bool = False,
 ) -> Iterator[Tensor]:
-    """Yield what stands before the layers and behind them, by Hugging Face's names of it."""
+    """Yield what stands before the layers and behind them, where the norm may be biased."""
     yield weight(embedding, "token_embd")
     yield norm(final, "output_norm", *norm_operations)
+    if biased:
+        yield bias(final, "output_norm")
     yield weight("lm_head", "output", optional=c.tie_word_embeddings)
 
 
-def final_bias(final: str = "model.norm") -> Iterator[Tensor]:
-    """Yield the bias of the norm before the output matrix."""
-    yield bias(final, "output_norm")
-
-
 def norms(
-    i: int, names: Mapping[str, str], *operations: Operation, layers: str = LAYERS
+    i: int,
+    names: Mapping[str, str],
+    *operations: Operation,
+    biased: bool = False,
+    layers: str = LAYERS,
 ) -> Iterator[Tensor]:
-    """Yield the weights of a layer's norms, by their names on both sides."""
+    """Yield a layer's norms, by their names on both sides; biased ones have biases in all models."""
     for parameter, tensor in names.items():
         yield norm(f"{layers}.{i}.{parameter}", f"blk.{i}.{tensor}", *operations)
+        if biased:
+            yield bias(f"{layers}.{i}.{parameter}", f"blk.{i}.{tensor}")
 
 
 def matrices(
@@ -267,19 +313,27 @@ def pairs(c: Attending) -> dict[str, tuple[Operation, ...]]:
     }
 
 
-def rope_factors(c: Decoder | LayerNormDecoder) -> Iterator[FromConfig]:
+def rope_factors(c: Rotated) -> Iterator[FromConfig]:
     """Yield Llama 3's table of factors, if the model has one."""
     if c.rope.frequency_factors:
         yield FromConfig("rope_freqs.weight", np.array(c.rope.frequency_factors, np.float32))
 
 
-def layer(g: Builder, c: Decoder, w: Weights, i: int, h: Value) -> Value:
+def layer(g: Builder, c: Decoder | LayerNormDecoder, w: Weights, i: int, h: Value) -> Value:
     """Return the hidden states after layer i: attention, then an MLP with SiLU units."""
     x = apply_norm(g, c, w, h, f"blk.{i}.attn_norm")
     a = blocks.rotated_attention(g, c, w, x, i, window=c.sliding_window)
     h = blocks.attention_output(g, c, w, a, i, add=h)
     x = apply_norm(g, c, w, h, f"blk.{i}.ffn_norm")
     return blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)
+
+
+def norms_after(g: Builder, c: Decoder, w: Weights, i: int, h: Value, a: Value) -> Value:
+    """Return the hidden states after layer i, whose halves end with norms, from its attention."""
+    a = blocks.attention_output(g, c, w, a, i)
+    h = g.add(h, apply_norm(g, c, w, a, f"blk.{i}.post_attention_norm"))
+    x = blocks.gated_mlp(g, c, w, h, i, g.swiglu)
+    return g.add(h, apply_norm(g, c, w, x, f"blk.{i}.post_ffw_norm"))
 
 
 def squared_relu_layer(

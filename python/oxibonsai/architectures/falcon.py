@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oxibonsai.architectures import decoder
-from oxibonsai.architectures.decoder import HeadDim, LayerNormDecoder
+from oxibonsai.architectures.decoder import HeadDim, KeyValueHeads, LayerNormDecoder
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Weights
@@ -36,8 +36,7 @@ NORMS = {1: {"input_layernorm": "attn_norm"}, 2: {"ln_mlp": "attn_norm", "ln_att
 NEW = "new_decoder_architecture"
 
 
-@dataclass(frozen=True)
-class SharedHeads:
+class SharedHeads(KeyValueHeads):
     """The heads of keys and values, of which older configurations say whether there is one."""
 
     def read_config_json(self, config: ConfigJson, known: Known) -> int:
@@ -51,14 +50,6 @@ class SharedHeads:
     def write_config_json(self, value: int, c: Any) -> dict[str, Any]:
         """Return the fields of ``config.json``."""
         return {"num_key_value_heads": value, "num_kv_heads": value}
-
-    def read_gguf(self, keys: Keys, known: Known) -> int:
-        """Return the value that a file says."""
-        return keys.integer("attention.head_count_kv", known["num_attention_heads"])
-
-    def write_gguf(self, value: int, c: Any) -> GgufKeys:
-        """Return the key."""
-        return {"attention.head_count_kv": (value, "u32")}
 
 
 @dataclass(frozen=True)
@@ -114,8 +105,9 @@ class Config(LayerNormDecoder):
 
 def tensors(c: Config) -> Iterator[Entry]:
     """Yield all tensors of a model."""
-    yield from decoder.outside(c, embedding="transformer.word_embeddings", final="transformer.ln_f")
-    yield from decoder.final_bias("transformer.ln_f")
+    yield from decoder.outside(
+        c, embedding="transformer.word_embeddings", final="transformer.ln_f", biased=True
+    )
     groups, width = c.num_key_value_heads, c.head_dim
     q = c.num_attention_heads // groups * width
     apart: tuple[Operation, ...] = (
@@ -125,8 +117,7 @@ def tensors(c: Config) -> Iterator[Entry]:
         Concatenate((groups * q, groups * width, groups * width)),
     )
     for i in range(c.num_hidden_layers):
-        yield from decoder.norms(i, NORMS[c.norms], layers=LAYERS)
-        yield from decoder.biases(i, NORMS[c.norms], layers=LAYERS)
+        yield from decoder.norms(i, NORMS[c.norms], layers=LAYERS, biased=True)
         yield from decoder.matrices(i, PARTS, {"attn_qkv": apart}, layers=LAYERS)
 
 

@@ -10,7 +10,7 @@ from oxibonsai.architectures import decoder
 from oxibonsai.architectures.decoder import Decoder
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
-from oxibonsai.architectures.layers.sizes import Weights
+from oxibonsai.architectures.layers.sizes import Layered, Weights
 from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import field, fixed
@@ -40,7 +40,7 @@ def tensors(c: Config) -> Iterator[Entry]:
         yield from decoder.matrices(i, {**decoder.ATTENTION, **decoder.MLP})
 
 
-def embed(g: Builder, c: Decoder, w: Weights) -> Value:
+def embed(g: Builder, c: Layered, w: Weights) -> Value:
     """Return the scaled rows of the token table."""
     return g.scale(g.embed(w.embedding(c)), math.sqrt(c.hidden_size))
 

@@ -74,12 +74,12 @@ class StarCoderConfig(Config):
 
 def tensors(c: Config, operations: dict[str, tuple[Operation, ...]] = TURNED) -> Iterator[Entry]:
     """Yield all tensors of a model, whose matrices have columns for rows."""
-    yield from decoder.outside(c, embedding="transformer.wte", final="transformer.ln_f")
-    yield from decoder.final_bias("transformer.ln_f")
+    yield from decoder.outside(
+        c, embedding="transformer.wte", final="transformer.ln_f", biased=True
+    )
     yield vector("transformer.wpe.weight", "position_embd.weight")  # stays as it is
     for i in range(c.num_hidden_layers):
-        yield from decoder.norms(i, NORMS, layers=LAYERS)
-        yield from decoder.biases(i, NORMS, layers=LAYERS)
+        yield from decoder.norms(i, NORMS, layers=LAYERS, biased=True)
         yield from decoder.matrices(i, PARTS, layers=LAYERS, operations=operations)
         yield from decoder.biases(i, PARTS, layers=LAYERS)
 
@@ -95,10 +95,9 @@ def embed(g: Builder, c: Config, w: Weights) -> Value:
     return g.add(g.embed(w.embedding(c)), g.embed_positions(positions))
 
 
-def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
+def layer(g: Builder, c: LayerNormDecoder, w: Weights, i: int, h: Value) -> Value:
     """Return the hidden states after layer i."""
-    x = norm(g, c, w, h, f"blk.{i}.attn_norm")
-    a = blocks.attention(g, c, *blocks.query_key_value(g, c, w, x, i), i)
+    a = blocks.rotated_attention(g, c, w, norm(g, c, w, h, f"blk.{i}.attn_norm"), i)
     h = blocks.attention_output(g, c, w, a, i, add=h)
     return blocks.plain_mlp(g, c, w, norm(g, c, w, h, f"blk.{i}.ffn_norm"), i, g.gelu_tanh, add=h)
 

@@ -57,8 +57,9 @@ class Config(Gpt):
 
 def tensors(c: Config) -> Iterator[Entry]:
     """Yield all tensors of a model."""
-    yield from decoder.outside(c, embedding="transformer.wte", final="transformer.ln_f")
-    yield from decoder.final_bias("transformer.ln_f")
+    yield from decoder.outside(
+        c, embedding="transformer.wte", final="transformer.ln_f", biased=True
+    )
     yield bias("lm_head", "output", optional=True)
     for i in range(c.num_hidden_layers):
         yield from decoder.norms(i, NORMS, layers=LAYERS)

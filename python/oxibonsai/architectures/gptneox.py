@@ -67,8 +67,7 @@ def tensors(c: Config) -> Iterator[Entry]:
         PermuteGrid((c.num_attention_heads, 3, c.head_dim), (1, 0, 2)),
     )
     for i in range(c.num_hidden_layers):
-        yield from decoder.norms(i, decoder.NORMS, layers=LAYERS)
-        yield from decoder.biases(i, decoder.NORMS, layers=LAYERS)
+        yield from decoder.norms(i, decoder.NORMS, layers=LAYERS, biased=True)
         yield from decoder.matrices(i, PARTS, {"attn_qkv": by_head}, biased=True, layers=LAYERS)
 
 

@@ -61,11 +61,9 @@ class Config(LayerNormDecoder):
 
 def tensors(c: Config) -> Iterator[Entry]:
     """Yield all tensors of a model; norms hold 1 + w."""
-    yield from decoder.outside(c, Add(1.0))
-    yield from decoder.final_bias()
+    yield from decoder.outside(c, Add(1.0), biased=True)
     for i in range(c.num_hidden_layers):
-        yield from decoder.norms(i, decoder.NORMS, Add(1.0))
-        yield from decoder.biases(i, decoder.NORMS)
+        yield from decoder.norms(i, decoder.NORMS, Add(1.0), biased=True)
         yield from decoder.matrices(i, decoder.ATTENTION, biased=c.attention_bias)
         yield from decoder.matrices(i, MLP, biased=c.mlp_bias)
 

@@ -38,8 +38,7 @@ def tensors(c: Config) -> Iterator[Entry]:
     yield weight("lm_head", "output", optional=c.tie_word_embeddings)
     yield bias("lm_head", "output", optional=True)
     for i in range(c.num_hidden_layers):
-        yield from decoder.norms(i, {"input_layernorm": "attn_norm"})
-        yield from decoder.biases(i, {"input_layernorm": "attn_norm"})
+        yield from decoder.norms(i, {"input_layernorm": "attn_norm"}, biased=True)
         yield from decoder.matrices(i, PARTS, biased=True)
 
 

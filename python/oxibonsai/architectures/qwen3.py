@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from oxibonsai.architectures import decoder
 from oxibonsai.architectures.decoder import Decoder
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
-from oxibonsai.architectures.layers.sizes import Weights
+from oxibonsai.architectures.layers.sizes import Normed, Rotating, Weights
 from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family, embed_tokens_and_images
 from oxibonsai.architectures.schema.fields import field, fixed
 from oxibonsai.architectures.schema.tensors import Entry
 from oxibonsai.graph import Builder, RopeConfig, Value
+
+
+class Attended(Normed, Rotating, Protocol):
+    """A model with the attention of Qwen3."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,20 +35,30 @@ class Config(Decoder):
 def tensors(c: Config) -> Iterator[Entry]:
     """Yield all tensors of a model."""
     yield from decoder.outside(c)
+    yield from tensors_of_layers(c)
+
+
+def tensors_of_layers(c: Config) -> Iterator[Entry]:
+    """Yield the tensors of all layers."""
     for i in range(c.num_hidden_layers):
         yield from decoder.norms(i, {**decoder.NORMS, **decoder.HEAD_NORMS})
         yield from decoder.matrices(i, {**decoder.ATTENTION, **decoder.MLP})
 
 
+def add_attention(g: Builder, c: Attended, w: Weights, i: int, h: Value) -> Value:
+    """Return h and what attention of layer i gives, whose heads are normalised and then rotated."""
+    b = f"blk.{i}"
+    q, k, v = blocks.query_key_value(g, c, w, norm(g, c, w, h, f"{b}.attn_norm"), i)
+    q, k = blocks.head_norms(g, c, w, q, k, i)
+    q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
+    return blocks.attention_output(g, c, w, blocks.attention(g, c, q, k, v, i), i, add=h)
+
+
 def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
     """Return the hidden states after layer i."""
-    b, eps = f"blk.{i}", c.rms_norm_eps
-    q, k, v = blocks.query_key_value(g, c, w, norm(g, c, w, h, f"{b}.attn_norm"), i)
-    q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", c.head_dim), eps)
-    k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", c.head_dim), eps)
-    q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
-    h = blocks.attention_output(g, c, w, blocks.attention(g, c, q, k, v, i), i, add=h)
-    return blocks.gated_mlp(g, c, w, norm(g, c, w, h, f"{b}.ffn_norm"), i, g.swiglu, add=h)
+    h = add_attention(g, c, w, i, h)
+    x = norm(g, c, w, h, f"blk.{i}.ffn_norm")
+    return blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)
 
 
 FAMILY = Family(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from oxibonsai.architectures.schema.fields import GgufKeys, Known
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
+from oxibonsai.architectures.windows import FULL
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.graph import RopeConfig
 
@@ -52,14 +53,14 @@ class Rope:
     also: tuple[str, ...] = ()
 
     def read_config_json(self, config: ConfigJson, known: Known) -> RopeConfig:
-        """Return the embedding that ``config.json`` describes."""
-        return self.read_object(config, known, None)
+        """Return the embedding that ``config.json`` describes: that of layers that see all."""
+        return self.read_object(config, known, rope_of_kind(config, FULL))
 
     def read_object(self, config: ConfigJson, known: Known, rope: Any) -> RopeConfig:
         """Return the embedding that an object describes; None: the only one of ``config.json``."""
         theta = config.get("rope_theta", self.theta_name)
         base = self.theta if theta is None else theta
-        plain = ConfigJson({**config.fields, "rope_theta": base}, config.path)
+        plain = replace(config, fields={**config.fields, "rope_theta": base})
         kind, numbers = read_rope(plain, self.kinds, rope, also=(*self.also, PARTIAL))
         dims = rotary_dims(config, known["head_dim"], *self.share_names, share=self.share)
         if dims != known["head_dim"] and self.share == 1.0 and not self.share_names:
@@ -77,7 +78,9 @@ class Rope:
         )
 
     def write_config_json(self, value: RopeConfig, c: Any) -> dict[str, Any]:
-        """Return the fields of ``config.json`` that describe the embedding."""
+        """Return the fields of ``config.json``; UnsupportedError if nothing is rotated."""
+        if value.rotary_dim == 0:
+            raise UnsupportedError("its heads are not rotated; save it as gguf")
         found = {"rope_theta": value.theta, "rope_scaling": scaling_fields(value)}
         if value.rotary_dim != c.head_dim:
             found[PARTIAL] = value.rotary_dim / c.head_dim
@@ -115,7 +118,7 @@ class YarnNumbers:
 
     def read_config_json(self, config: ConfigJson, known: Known) -> tuple[tuple[str, float], ...]:
         """Return the numbers that ``config.json`` says, by GGUF's names."""
-        rope = config.get("rope_parameters", "rope_scaling")
+        rope = rope_of_kind(config, FULL) or config.get("rope_parameters", "rope_scaling")
         return yarn_numbers(config, rope if isinstance(rope, dict) else {})
 
     def write_config_json(self, value: Any, c: Any) -> dict[str, Any]:
@@ -130,6 +133,12 @@ class YarnNumbers:
     def write_gguf(self, value: tuple[tuple[str, float], ...], c: Any) -> GgufKeys:
         """Return the keys of the numbers."""
         return {f"rope.scaling.{name}": (number, "f32") for name, number in value}
+
+
+def rope_of_kind(config: ConfigJson, kind: str) -> Any:
+    """Return the object that describes the embedding of one kind of layers; None: there is one for all."""
+    rope = config.fields.get("rope_parameters")
+    return rope.get(kind) if isinstance(rope, dict) and FULL in rope else None
 
 
 def yarn_numbers(config: ConfigJson, rope: dict[str, Any]) -> tuple[tuple[str, float], ...]:
@@ -170,7 +179,10 @@ def read_rope(
     for name in rope:
         if name not in numbers and name not in also:
             raise config.unsupported(f"the rotary embedding has {name}, which convert lacks")
-    return kind, {name: config.number(rope.get(name), name, 2**31) for name in numbers}
+    found = {name: config.number(rope.get(name), name, 2**31) for name in numbers}
+    if found["rope_theta"] <= 1.0:
+        raise config.fail(f"rope_theta is {found['rope_theta']}, not above 1")
+    return kind, found
 
 
 def rotary_dims(config: ConfigJson, width: int, *names: str, share: float = 1.0) -> int:

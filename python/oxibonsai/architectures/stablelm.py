@@ -59,11 +59,9 @@ class Config(LayerNormDecoder):
 
 def tensors(c: Config) -> Iterator[Entry]:
     """Yield all tensors of a model, whose halves follow each other."""
-    yield from decoder.outside(c)
-    yield from decoder.final_bias()
+    yield from decoder.outside(c, biased=True)
     for i in range(c.num_hidden_layers):
-        yield from decoder.norms(i, decoder.NORMS)
-        yield from decoder.biases(i, decoder.NORMS)
+        yield from decoder.norms(i, decoder.NORMS, biased=True)
         yield from decoder.matrices(i, decoder.QKV, biased=c.use_qkv_bias)
         yield from decoder.matrices(i, {**OUTPUT, **decoder.MLP})
 
@@ -74,19 +72,12 @@ def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
     x = norm(g, c, w, h, f"{b}.attn_norm")
     q, k, v = blocks.query_key_value(g, c, w, x, i)
     if w.has(f"{b}.attn_q_norm.weight"):
-        q, k = head_norm(g, c, w, q, f"{b}.attn_q_norm"), head_norm(g, c, w, k, f"{b}.attn_k_norm")
+        q, k = blocks.head_norms(g, c, w, q, k, i)
     q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
     h = blocks.attention_output(g, c, w, blocks.attention(g, c, q, k, v, i), i, add=h)
     if not c.parallel_residual:
         x = norm(g, c, w, h, f"{b}.ffn_norm")
     return blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)
-
-
-def head_norm(g: Builder, c: Config, w: Weights, x: Value, name: str) -> Value:
-    """Return a LayerNorm over each head, with weights of its own."""
-    heads = x.cols // c.head_dim
-    weight = w.floats(f"{name}.weight", heads, c.head_dim).ravel()
-    return g.layer_norm(x, weight, None, c.layer_norm_eps, groups=heads)
 
 
 FAMILY = Family("stablelm", ("stablelm",), "StableLm", "StableLM", Config, tensors, layer)

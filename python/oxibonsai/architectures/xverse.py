@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from oxibonsai.architectures import decoder
-from oxibonsai.architectures.decoder import Decoder
+from oxibonsai.architectures import decoder, llama
 from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family, embed_tokens_and_images
-from oxibonsai.architectures.schema.fields import field, fixed
-from oxibonsai.architectures.schema.tensors import Entry
+from oxibonsai.architectures.schema.fields import constant, field, fixed
 from oxibonsai.graph import RopeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Decoder):
+class Config(llama.Config):
     """The fields of a model."""
 
-    activation: str = fixed("silu", name="hidden_act")
+    attention_bias: bool = constant(False)
     layout: str = fixed("Meta AI original pth", key="tensor_data_layout", kind="str")
     rope: RopeConfig = field(Rope(("default",), interleaved=True, counted=True))
 
 
-def tensors(c: Config) -> Iterator[Entry]:
-    """Yield all tensors of a model."""
-    yield from decoder.outside(c)
-    for i in range(c.num_hidden_layers):
-        yield from decoder.norms(i, decoder.NORMS)
-        yield from decoder.matrices(i, {**decoder.ATTENTION, **decoder.MLP}, decoder.pairs(c))
-
-
 FAMILY = Family(
-    "xverse", ("xverse",), "", "XVERSE", Config, tensors, decoder.layer, embed_tokens_and_images
-)
+    "xverse", ("xverse",), "", "XVERSE", Config, llama.tensors, decoder.layer,
+    embed_tokens_and_images, saved_as=llama.FAMILY,
+)  # fmt: skip

@@ -1,10 +1,16 @@
 """One answer of a conversation: the prompt, what it must match, how its text is understood."""
 
 from oxibonsai.chat.prepared_prompt import PreparedPrompt, prepare, render
-from oxibonsai.chat.prompt_images import place_images
 from oxibonsai.chat.reply import ChatReply, answer
 from oxibonsai.chat.request import ChatRequest
-from oxibonsai.chat.template import choose_template, load_template, model_template
+from oxibonsai.chat.template import (
+    choose_template,
+    fallback_template,
+    load_template,
+    model_template,
+    read_template,
+)
+from oxibonsai.vision.prompt_images import place_images
 
 __all__ = [
     "ChatReply",
@@ -12,9 +18,11 @@ __all__ = [
     "PreparedPrompt",
     "answer",
     "choose_template",
+    "fallback_template",
     "load_template",
     "model_template",
     "place_images",
     "prepare",
+    "read_template",
     "render",
 ]

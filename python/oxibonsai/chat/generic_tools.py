@@ -13,7 +13,7 @@ Message = dict[str, Any]
 
 
 def tool_format_of(template: ChatTemplate) -> ToolFormat | None:
-    """How a model writes calls; None: in a format of its own that is not read here."""
+    """Return the format in which a model writes calls; None: one of its own that is not read here."""
     found = detect_tool_format(template.source)
     return GenericFormat() if found is None and not template.knows_tools else found
 
@@ -73,7 +73,7 @@ def _before_the_first_user(messages: list[Message], text: str) -> list[Message]:
 
 
 def _told(result: Message) -> str | list[Message]:
-    """Return a result as the user tells it; pictures follow the name of their tool."""
+    """Return a result as the user tells it; images follow the name of their tool."""
     content = result["content"]
     told = {"tool": result.get("name")}
     if isinstance(content, str):
@@ -82,7 +82,7 @@ def _told(result: Message) -> str | list[Message]:
 
 
 def _joined(first: Message, second: Message) -> Message:
-    """One message of two; one with pictures has a list of parts."""
+    """Return two messages as one; one with images has a list of parts."""
     before, behind = first["content"], second["content"]
     if isinstance(before, str) and isinstance(behind, str):
         return {**second, "content": f"{before}\n\n{behind}"}

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from oxibonsai.chat.generic_tools import tool_format_of, with_generic_tools
-from oxibonsai.chat.prompt_images import place_images
 from oxibonsai.chat.reasoning_constraint import ReasoningConstraint
 from oxibonsai.chat.request import ChatRequest
 from oxibonsai.chat.template import model_template
@@ -35,8 +34,10 @@ from oxibonsai.output.tools import (
     read_tool_choice,
     read_tools,
 )
+from oxibonsai.structured import Structure
 from oxibonsai.structured.bridge import special_texts
 from oxibonsai.tokenizer import Tokenizer, Watch
+from oxibonsai.vision.prompt_images import place_images
 
 _NO_LIMIT = 1 << 62
 _SYSTEM_TOOLS = "message['tools']"  # in templates that look for tools there (Phi-4)
@@ -48,16 +49,20 @@ class PreparedPrompt:
     """A prompt, and how its answer is made and read.
 
     Attributes:
-        prompt: Text of the prompt, with a marker for each picture.
-        ids: Its tokens, a placeholder for each row of a picture among them.
+        prompt: Text of the prompt, with a marker for each image.
+        ids: Its tokens, a placeholder for each row of an image among them.
         options: For the engine.
         parser: Makes what sorts the answer's text; takes what gives ids to its calls.
+        structure: What the answer must match where it is no call.
+        thinks: Whether the model is told to reason first; None: its template's own default.
     """
 
     prompt: str
     ids: list[int]
     options: Options
     parser: Callable[[CallIds], OutputParser]
+    structure: Structure | None = None
+    thinks: bool | None = None
 
 
 def prepare(
@@ -97,6 +102,7 @@ def prepare(
     tags = find_reasoning_tags(template.source)
     if request.thinking_budget is not None and tags is None:
         raise RequestError("thinking_budget: this model's chat template knows no reasoning")
+    request = request.in_words_of(engine.recommended)
     images = _image_parts(engine, template)
     prompt, inside = _render(
         template, request, tool_format, tags, images, with_tools=bool(tools), watch=watch
@@ -131,16 +137,22 @@ def prepare(
         visible=_visible(engine.tokenizer, tool_format, tags),
     )
     if images is not None and images.found:
-        assert engine.pictures is not None
-        ids, placed = place_images(prompt, images.found, engine.pictures, engine.tokenizer, watch)
+        assert engine.image_reader is not None
+        ids, placed = place_images(
+            prompt, images.found, engine.image_reader, engine.tokenizer, watch
+        )
         options = replace(options, images=placed)
     else:
         ids = engine.tokenizer.encode(prompt, add_special=False, parse_special=True, watch=watch)
+    if engine.cache.takes_snapshots:
+        options = replace(options, borders=_borders(engine.tokenizer, template, request, ids))
     return PreparedPrompt(
         prompt,
         ids,
         options,
         partial(_parser, request, tool_format, tools, choice, shown_tags, inside),
+        request.structure,
+        request.thinks,
     )
 
 
@@ -166,16 +178,17 @@ def render(
     tools = read_tools(request.tools)
     shown = bool(tools) and read_tool_choice(request.tool_choice, tools).mode != "none"
     tags = find_reasoning_tags(template.source)
+    request = request.in_words_of(engine.recommended)
     tool_format = tool_format_of(template)
     images = _image_parts(engine, template)
     return _render(template, request, tool_format, tags, images, with_tools=shown, watch=watch)[0]
 
 
 def _image_parts(engine: Engine, template: ChatTemplate) -> ImageParts | None:
-    """Take the pictures of a conversation; None: the model reads text only."""
-    if engine.pictures is None:
+    """Take the images of a conversation; None: the model reads text only."""
+    if engine.image_reader is None:
         return None
-    return ImageParts(None if template.knows_images else engine.pictures.tower.written)
+    return ImageParts(None if template.knows_images else engine.image_reader.tower.written)
 
 
 def _in_parts(message: dict[str, Any]) -> dict[str, Any]:
@@ -284,6 +297,36 @@ def _reasoning_constraint(
     return lambda structure: ReasoningConstraint(
         make_budget(), structure, answer_only=answer_only, end_ids=tokenizer.eos_ids
     )
+
+
+def _borders(
+    tokenizer: Tokenizer, template: ChatTemplate, request: ChatRequest, ids: list[int]
+) -> tuple[int, ...]:
+    """Return the positions of a prompt where turns begin, as far as the template shows them.
+
+    What stands before the assistant's turn stays as it is in the prompt of the next turn; the turn
+    itself may not: templates leave reasoning out of earlier answers, or put an empty one there.
+    """
+    message: dict[str, Any] = {"role": "user", "content": "x"}
+    told = [_in_parts(message) if template.needs_parts else message]
+    try:
+        texts = [
+            template.render(
+                told,
+                add_generation_prompt=adds,
+                enable_thinking=request.thinks,
+                variables=request.template_variables,
+            )
+            for adds in (False, True)
+        ]
+    except RequestError:  # a template that wants another conversation
+        return ()
+    if not texts[1].startswith(texts[0]):
+        return ()
+    head = tokenizer.encode(texts[1][len(texts[0]) :], add_special=False, parse_special=True)
+    if head and head[0] in tokenizer.special_ids:
+        return tuple(i for i, token in enumerate(ids) if token == head[0] and i > 0)
+    return (len(ids) - len(head),) if head and ids[-len(head) :] == head else ()
 
 
 def _visible(

@@ -41,7 +41,7 @@ class ReasoningConstraint:
         return self._answer_only and (self._budget.inside or bool(self._budget.forced()))
 
     def mask(self) -> npt.NDArray[np.uint32] | None:
-        """Tokens that may come next; None: all."""
+        """Return the tokens that may come next; None: all."""
         if self._structure is None or self._is_free:
             return None
         mask = self._structure.mask()

@@ -34,7 +34,7 @@ class ChatReply:
         self.sequence = sequence
 
     def __iter__(self) -> Iterator[Delta]:
-        """Pieces as they come; stopping early cancels the sequence.
+        """Yield pieces as they come; stopping early cancels the sequence.
 
         Raises:
             CapacityError: The structure became too complex to follow.
@@ -61,18 +61,18 @@ class ChatReply:
 def answer(
     engine: Engine,
     request: ChatRequest,
-    params: SamplingParams,
+    params: SamplingParams | None = None,
     options: Options | None = None,
     *,
     template: ChatTemplate | None = None,
     ids: CallIds | None = None,
 ) -> ChatReply:
-    """Begins an answer.
+    """Begin an answer.
 
     Args:
         engine: Runs it.
         request: The conversation.
-        params: How to choose tokens.
+        params: How to choose tokens; None: as recommended for the model.
         options: Of the engine, beside what the request asks for.
         template: The chat template; None: the model's own.
         ids: Of tool calls, by index; None: made from the seed.
@@ -81,5 +81,7 @@ def answer(
         RequestError: The request makes no sense for this model.
     """
     prepared = prepare(engine, request, options, template=template)
+    if params is None:
+        params = engine.recommended.params(prepared.thinks)
     sequence = engine.submit(prepared.ids, params, prepared.options)
     return ChatReply(engine, prepared, sequence, ids or call_ids(str(sequence.sampler.seed)))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oxibonsai.errors import RequestError
+from oxibonsai.known_models import NO_EFFORT, Recommendation
 from oxibonsai.structured import Structure
-
-_NO_EFFORT = ("none", "minimal")
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,8 @@ class ChatRequest:
             model may call instead, and the structure is a JSON schema.
         enable_thinking: For models that reason first; None: the template's own default. False ends
             reasoning that the template itself begins.
-        reasoning_effort: Variable of the template, for models that know it; where nothing else says
+        reasoning_effort: Variable of the template, for models that know it, in place of a word that
+            the model's own template refuses the one that stands for it; where nothing else says
             whether to reason, ``"none"`` and ``"minimal"`` mean no, any other yes.
         split_reasoning: Tell reasoning from the answer; False leaves it there with its tags.
         thinking_budget: Tokens of reasoning at most; None: no bound.
@@ -55,7 +55,7 @@ class ChatRequest:
         """Whether the template is told to let the model reason; None: its own default."""
         thinks: bool | None = self.template_options.get("enable_thinking", self.enable_thinking)
         if thinks is None and self.reasoning_effort is not None:
-            return self.reasoning_effort not in _NO_EFFORT
+            return self.reasoning_effort not in NO_EFFORT
         return thinks
 
     @property
@@ -64,6 +64,22 @@ class ChatRequest:
         given = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
         options = self.template_options.items()
         return given | {k: v for k, v in options if k != "enable_thinking"}
+
+    def in_words_of(self, recommended: Recommendation) -> ChatRequest:
+        """Return the request with an effort that the model's template takes, or the budget it means."""
+        effort = self.template_variables.get("reasoning_effort")
+        if not isinstance(effort, str):
+            return self
+        budget = self.thinking_budget
+        return replace(
+            self,
+            enable_thinking=self.thinks,
+            reasoning_effort=recommended.effort(effort),
+            thinking_budget=recommended.budget(effort) if budget is None else budget,
+            template_options={
+                k: v for k, v in self.template_options.items() if k != "reasoning_effort"
+            },
+        )
 
     def __post_init__(self) -> None:
         if self.thinking_budget is not None and self.thinking_budget < 0:

@@ -67,7 +67,7 @@ budget: ContextVar[Budget] = ContextVar("budget")
 
 
 def tick() -> None:
-    """One step."""
+    """Count one step."""
     budget.get().charge(1)
 
 
@@ -79,7 +79,7 @@ def counted(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def check_length(length: int) -> None:
-    """Refuses a huge text or list before it is built, and charges for a large one."""
+    """Refuse a huge text or list before it is built, and charge for a large one."""
     if length > MAX_TEXT:
         raise Refused(f"it builds a text or list of {length} elements")
     budget.get().charge(1 + length // 256)

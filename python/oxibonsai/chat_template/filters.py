@@ -55,12 +55,12 @@ def _checking(function: Filter) -> Filter:
 
 
 def check_replace(text: str, old: str, new: str) -> None:
-    """Refuses a replacement that makes a huge text."""
+    """Refuse a replacement that makes a huge text."""
     check_length(len(text) + (text.count(old) * len(new) if len(new) > len(old) else 0))
 
 
 def check_format(text: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Refuses fields of great width, and many of long values."""
+    """Refuse fields of great width, and many of long values."""
     fields = [spec for _, name, spec, _ in Formatter().parse(text) if name is not None]
     for spec in fields:
         if spec and ("{" in spec or _THREE_DIGITS.search(spec)):
@@ -135,7 +135,7 @@ def _tojson(
 
 
 def _indent(text: str, width: int = 4, first: bool = False, blank: bool = False) -> str:
-    """Jinja's ``indent`` for widths that a prompt needs."""
+    """Indent a text as Jinja's ``indent`` does, for widths that a prompt needs."""
     if not isinstance(width, int) or not 0 <= width <= _MAX_INDENT:
         raise Refused(f"it indents by {width}")
     text = str(text)

@@ -7,6 +7,7 @@ harmless is no part of the language.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
@@ -16,8 +17,46 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from oxibonsai.chat_template import bounds, filters, marks
+from oxibonsai.chat_template import bounds, filters
 from oxibonsai.chat_template.bounds import Refused, check_length, checked
+
+Span = tuple[int, int]  # the first character and the one after the last
+
+
+class Marks:
+    """The spans of one rendering.
+
+    Attributes:
+        written: Characters of the text so far.
+        spans: Of the blocks that have ended.
+    """
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.spans: list[Span] = []
+        self._begun: list[int] = []
+
+    def begin(self) -> None:
+        """Record that a block begins here."""
+        self._begun.append(self.written)
+
+    def end(self) -> None:
+        """Record that the last open block ends here."""
+        self.spans.append((self._begun.pop(), self.written))
+
+
+marks: ContextVar[Marks] = ContextVar("marks")  # of the rendering that runs in this thread
+
+
+def begin() -> None:
+    """Record the beginning of a block; the template calls this."""
+    marks.get().begin()
+
+
+def end() -> None:
+    """Record the end of a block; the template calls this."""
+    marks.get().end()
+
 
 _TEXT_METHODS = frozenset(
     {
@@ -36,7 +75,7 @@ _METHODS: tuple[tuple[type | tuple[type, ...], frozenset[str]], ...] = (
     ((int, float, bytes), frozenset()),
 )
 _PLAIN = (nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair)
-_OURS = (bounds.tick, bounds.counted, bounds.checked, bounds.plain_text, marks.begin, marks.end)
+_OURS = (bounds.tick, bounds.counted, bounds.checked, bounds.plain_text, begin, end)
 
 
 def _call(function: Callable[..., Any], *arguments: Any) -> nodes.Call:
@@ -91,7 +130,7 @@ class _Generation(Extension):
     def parse(self, parser: Any) -> list[nodes.Node]:
         next(parser.stream)
         body: list[nodes.Node] = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return [nodes.ExprStmt(_call(marks.begin)), *body, nodes.ExprStmt(_call(marks.end))]
+        return [nodes.ExprStmt(_call(begin)), *body, nodes.ExprStmt(_call(end))]
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -138,14 +177,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return checked(super().call_binop(context, operator, left, right))
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Whether a template may see it."""
+        """Return whether a template may see it."""
         for kind, names in _METHODS:
             if isinstance(obj, kind):
                 return attr in names
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Bounds ``str.format`` before the fields are looked up."""
+        """Bound ``str.format`` before the fields are looked up."""
         wrapped = super().wrap_str_format(value)
         if wrapped is None:
             return None

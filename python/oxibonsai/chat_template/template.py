@@ -12,7 +12,8 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from oxibonsai.chat_template.marks import Marks, Span, marks
+from oxibonsai.chat_template.builtin import builtin_template
+from oxibonsai.chat_template.sandbox import Marks, Span, marks
 from oxibonsai.errors import RequestError, TemplateError
 
 if TYPE_CHECKING:
@@ -35,13 +36,6 @@ _RESERVED = frozenset(
     {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception",
      "strftime_now", "range", "dict", "namespace", "cycler", "joiner", "lipsum"}
 )  # fmt: skip
-
-_CHATML = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 
 
 def _raise_exception(message: str) -> None:
@@ -97,10 +91,10 @@ class ChatTemplate:
     @classmethod
     def chatml(cls) -> ChatTemplate:
         """Return the format of models that know ``<|im_start|>`` and bring no template."""
-        return cls(_CHATML)
+        return cls(builtin_template("chatml"))
 
     def check(self) -> None:
-        """TemplateError where the source is no Jinja; otherwise the first use finds out."""
+        """Raise TemplateError where the source is no Jinja; otherwise the first use finds out."""
         _ = self._template
 
     @property
@@ -145,7 +139,7 @@ class ChatTemplate:
 
     @cached_property
     def variables(self) -> frozenset[str]:
-        """Names that the template reads and does not set itself."""
+        """Return the names that the template reads and does not set itself."""
         from jinja2.meta import find_undeclared_variables
 
         environment = self._template.environment

@@ -1,4 +1,4 @@
-"""A model file: its metadata and its tensors. What its keys mean is known by the architectures."""
+"""A model: its metadata and its tensors. What its keys mean is known by the architectures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.gguf import GgufModel
+from oxibonsai.checkpoint.reader import Reader
 from oxibonsai.errors import FormatError, UnsupportedError
 
 _SAMPLE_BYTES = 16 << 20  # more than the metadata of any vocabulary
@@ -21,12 +22,12 @@ _SAMPLES, _SMALL_SAMPLE_BYTES = 256, 4096
 
 
 class Checkpoint:
-    """A model file, opened and checked, not yet packed.
+    """A model, opened and checked, not yet packed.
 
     Args:
         path: A GGUF file, or any shard of a split one, which stands for all.
         quant_type: Layout of the tensors of type id 42, where the file leaves it open.
-        alone: Read one shard by itself: its metadata, and those tensors that it holds.
+        reader: Of the model that ``path`` names; None: it is that GGUF file.
 
     Raises:
         SourceError: Shards are missing; they are named.
@@ -35,11 +36,14 @@ class Checkpoint:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], quant_type: str = "", *, alone: bool = False
+        self,
+        path: str | os.PathLike[str],
+        quant_type: str = "",
+        *,
+        reader: Reader | None = None,
     ) -> None:
         self.path = path = Path(path)
-        open_file = ModelFile.open_alone if alone else ModelFile.open
-        self.file = open_file(path, quant_type)
+        self.file: Reader = GgufModel.open(path, quant_type) if reader is None else reader
         self._tensors = {t.name: t for t in self.file.tensors}
         self._architecture: str | None = None
         self._fingerprint: str | None = None
@@ -92,6 +96,7 @@ class Checkpoint:
             digest = hashlib.blake2b(digest_size=16)
             for t in self.file.tensors:
                 digest.update(f"{t.name} {t.shape} {t.quant_type};".encode())
+            digest.update(self.file.extra_identity())
             for path in self.file.paths:
                 with path.open("rb") as file:
                     size = file.seek(0, os.SEEK_END)
@@ -103,9 +108,10 @@ class Checkpoint:
         return self._fingerprint
 
     def identity(self) -> str:
-        """Names the files as they lie there: a hash of size, time of change and samples of each."""
+        """Return a name of the files as they are: a hash of size, time of change and samples of each."""
         if self._identity is None:
             digest = hashlib.blake2b(digest_size=16)
+            digest.update(self.file.extra_identity())
             for path in self.file.paths:
                 with path.open("rb") as file:
                     status = os.fstat(file.fileno())
@@ -138,7 +144,7 @@ class Checkpoint:
         return set(self._tensors)
 
     def has(self, name: str) -> bool:
-        """Whether the file holds a tensor of that name."""
+        """Return whether the file holds a tensor of that name."""
         return name in self._tensors
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""``oxibonsai bench image``: seconds of each part of a picture, and the steps' share of the limit."""
+"""``oxibonsai bench image``: seconds of each part of an image, and the steps' share of the limit."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def image(
 
 
 def _draw(diffusion: DiffusionPipeline, request: ImageRequest) -> dict[str, list[float]]:
-    """Seconds of the parts of one picture; the steps by themselves."""
+    """Return the seconds of the parts of one image; the steps by themselves."""
     begin = time.perf_counter()
     text = diffusion.embed(diffusion.encode_prompt(request.prompt))
     after_prompt = time.perf_counter()
@@ -116,7 +116,7 @@ def _profiles(diffusion: DiffusionPipeline, request: ImageRequest) -> dict[str, 
 def _share(
     diffusion: DiffusionPipeline, request: ImageRequest, step_seconds: float
 ) -> dict[str, Any]:
-    """Multiply-adds of the blocks' matrices per second, and the share of the processor's int8 rate."""
+    """Return multiply-adds of the blocks per second, and the share of the processor's int8 rate."""
     device = diffusion.device
     if not isinstance(device, _core.CpuDevice) or _core.cpu.name() == "scalar":
         return {}
@@ -130,15 +130,15 @@ def _share(
 
 
 def _products(diffusion: DiffusionPipeline, request: ImageRequest) -> int:
-    """Multiply-adds of a step in the matrices of all blocks."""
-    picture = diffusion.grid(request.width, request.height).tokens
+    """Return multiply-adds of a step in the matrices of all blocks."""
+    image = diffusion.grid(request.width, request.height).tokens
     text = diffusion.prompt_length
     total = 0
     for name, size in diffusion.matrix_sizes().items():
         if name.startswith("single_transformer_blocks."):
-            total += size * (picture + text)
+            total += size * (image + text)
         elif name.startswith("transformer_blocks."):
-            total += size * (text if any(part in name for part in _OF_TEXT) else picture)
+            total += size * (text if any(part in name for part in _OF_TEXT) else image)
     return total
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import rich_click as click
 
-from oxibonsai.cli.output_path import OutputFile
+from oxibonsai.cli.output import OutputFile
 from oxibonsai.errors import OxiBonsaiError, RequestError
+from oxibonsai.files.step_progress import step_progress
 from oxibonsai.files.whole_file import is_standard_output, make_room, written_whole
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Which server is measured."""
+    """Add the options that choose the server to measure."""
     for option in (
         click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600.0,
                      show_default=True, help="Seconds after which a request has failed."),
@@ -144,8 +145,6 @@ async def _run(
     slo_tpot_ms: float | None,
     timeout: float,
 ) -> tuple[dict[str, Any], list[Any]]:
-    from rich.console import Console
-
     from oxibonsai.loadtest.client import ChatClient
     from oxibonsai.loadtest.prompts import from_file, made_up
     from oxibonsai.loadtest.run import run_levels
@@ -163,7 +162,8 @@ async def _run(
         body = {"model": model, "max_tokens": max_tokens, "temperature": 0}
         if ignore_eos:
             body["ignore_eos"] = True
-        with Console(stderr=True).status(f"{model} at {url}") as status:
+        expected = (limit.requests or 0) * len(loads)  # unknown where time is the limit
+        with step_progress(f"{model} at {url}", "answers") as progress:
             levels = await run_levels(
                 client,
                 loads,
@@ -172,7 +172,7 @@ async def _run(
                 body=body,
                 warmup=warmup,
                 objectives=objectives,
-                began=lambda load: status.update(f"{model} at {url}: {load}"),
+                answered=lambda load, done: progress(done, max(expected, done), str(load)),
             )
     settings = {
         "url": url,

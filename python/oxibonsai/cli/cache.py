@@ -7,12 +7,13 @@ import time
 
 import rich_click as click
 
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option
 from oxibonsai.loading import QuantizedCache
 from oxibonsai.models import PackedCache
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--clear", is_flag=True, help="Remove them all.")
 @json_option
 def cache(clear: bool, as_json: bool) -> None:

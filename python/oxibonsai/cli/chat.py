@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,24 +15,28 @@ import rich_click as click
 
 from oxibonsai.chat import ChatRequest
 from oxibonsai.cli.chat_options import (
+    guess_template,
     reasoning_options,
     system_option,
+    take_reasoning,
     take_template,
     template_options,
 )
 from oxibonsai.cli.conversation import Conversation
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.generation_options import (
     context_shift_options,
     speculation_options,
     take_context_shift,
     take_speculation,
 )
-from oxibonsai.cli.image_options import image_option, picture_path, vision_options
-from oxibonsai.cli.llama_cpp_names import conversation_option
+from oxibonsai.cli.image_options import image_option, image_path, vision_options
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import engine_options, load_engine, model_options
-from oxibonsai.cli.output_path import OutputFile
+from oxibonsai.cli.output import OutputFile
+from oxibonsai.cli.prompt import escape_option, file_option, prompt_option, read_file
 from oxibonsai.cli.sampling_options import sampling_options, split_sampling
+from oxibonsai.cli.tool_calls import ToolCalls, mcp_option, start_servers
 from oxibonsai.engine import Options
 from oxibonsai.errors import OxiBonsaiError, RequestError
 from oxibonsai.files.cache_folder import cache_folder
@@ -48,6 +52,7 @@ _HELP = """/reset          forget the conversation (also /clear)
 /system TEXT    set the system message and start anew
 /save FILE      write the conversation and what the model has computed; FILE.json: the messages alone
 /load FILE      read one back
+/tools          list the tools that the model may call (--mcp-servers-config)
 /help           this list (also /?)
 /exit           leave (also /bye, Ctrl-D)
 Enter sends; Alt-Enter, or a line that ends in \\, starts a new line; so does a message between
@@ -55,14 +60,25 @@ lines of \"\"\". Ctrl-C stops an answer."""
 
 _QUOTES = '"""'
 _SAME = {"/clear": "/reset", "/bye": "/exit", "/quit": "/exit", "/?": "/help"}
-_COMMANDS = ("/reset", "/regen", "/set", "/system", "/save", "/load", "/image", "/help", "/exit")
+_COMMANDS = (
+    "/reset", "/regen", "/set", "/system", "/save", "/load", "/image", "/tools", "/help", "/exit",
+)  # fmt: skip
 
 
-@click.command()
+@click.command(cls=Command)
 @model_argument
 @model_options
 @system_option
-@conversation_option("oxibonsai run answers one prompt", single_turn=False)
+@prompt_option("The first message.")
+@file_option("A file with the first message.")
+@escape_option
+@click.option(
+    "--word-wrap/--no-word-wrap",
+    " /--nowordwrap",
+    "word_wrap",
+    default=True,
+    help="Break lines of answers between words, on a terminal.  [default: on]",
+)
 @click.option(
     "--load", "load_path", type=click.Path(path_type=Path), help="Go on from a saved chat."
 )
@@ -75,6 +91,7 @@ _COMMANDS = ("/reset", "/regen", "/set", "/system", "/save", "/load", "/image", 
 @reasoning_options
 @speculation_options
 @context_shift_options
+@mcp_option
 @click.option(
     "--json", "as_json", is_flag=True, help="Print each answer as one JSON object in a line."
 )
@@ -85,34 +102,45 @@ def chat(
     load_path: Path | None,
     save_path: Path | None,
     images: list[Path],
-    enable_thinking: bool | None,
-    thinking_budget: int | None,
+    prompt: str | None,
+    file: Path | None,
+    word_wrap: bool,
+    mcp_servers_config: Path | None,
+    hide_thinking: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Talk with a model in the terminal; /help lists the commands."""
-    params = split_sampling(options)
+    if prompt is not None and file is not None:
+        raise RequestError("--prompt and --file exclude each other")
+    first = prompt if file is None else read_file(file)
+    sampling = split_sampling(options)
     make_speculate = take_speculation(options)
     own = Options(shift=take_context_shift(options))
+    request = ChatRequest([], **take_reasoning(options))
     choose = take_template(options)
     engine = load_engine(model, quant_type, **options)
     template = choose(engine)
     if template is None:
-        raise RequestError(
-            "this model has no chat template: give one with --chat-template (chatml, or Jinja) or "
-            "--chat-template-file, or use `oxibonsai run --raw`"
-        )
+        template = guess_template(engine)
     own = replace(own, speculate=make_speculate(engine))
-    request = ChatRequest([], enable_thinking=enable_thinking, thinking_budget=thinking_budget)
-    conversation = Conversation(engine, template, params, own, request, as_json=as_json)
-    conversation.set_system(system)
-    if load_path is not None:
-        conversation.load(load_path)
-    for image in images:
-        conversation.show(image)
-    _loop(conversation, _reader())
-    if save_path is not None:
-        conversation.save(save_path)
+    params = sampling.params(engine.recommended, request.thinks)
+    with ExitStack() as stack:
+        tools = None
+        if mcp_servers_config is not None:
+            tools = ToolCalls(stack.enter_context(start_servers(mcp_servers_config)))
+        conversation = Conversation(
+            engine, template, params, own, request, tools=tools,
+            as_json=as_json, wraps=word_wrap, shows_reasoning=not hide_thinking,
+        )  # fmt: skip
+        conversation.set_system(system)
+        if load_path is not None:
+            conversation.load(load_path)
+        for image in images:
+            conversation.show(image)
+        _loop(conversation, _reader(), first)
+        if save_path is not None:
+            conversation.save(save_path)
 
 
 def _reader() -> Callable[[], str]:
@@ -171,11 +199,11 @@ def _quoted(line: str, read: Callable[[], str]) -> str:
     return "\n".join(lines).strip("\n")
 
 
-def _loop(conversation: Conversation, read: Callable[[], str]) -> None:
+def _loop(conversation: Conversation, read: Callable[[], str], first: str | None) -> None:
     print("Type a message, or /help.", file=sys.stderr)
     while True:
         try:
-            text = read().strip()
+            text, first = (read() if first is None else first).strip(), None
         except EOFError:
             return
         except KeyboardInterrupt:
@@ -220,7 +248,13 @@ def _command(conversation: Conversation, text: str) -> str:
         conversation.load(with_home(argument))
         return f"[{len(conversation.messages)} messages]"
     if name == "/image":
-        return f"[{conversation.show(picture_path(argument))}]"
+        return f"[{conversation.show(image_path(argument))}]"
+    if name == "/tools":
+        if conversation.tools is None:
+            raise RequestError(
+                "there are no tools: --mcp-servers-config FILE names servers of them"
+            )
+        return conversation.tools.listed()
     if name == "/help":
         return _HELP
     likely = get_close_matches(name, _COMMANDS, n=1)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import rich_click as click
 from click.shell_completion import get_completion_class
 
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.errors import UnsupportedError
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(ctx: click.RichContext, /, shell: str) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 from oxibonsai.chat import ChatReply, ChatRequest, answer, prepare
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.cli.image_options import check_sees, with_images
-from oxibonsai.cli.prompt_progress import read_prompt_of
+from oxibonsai.cli.output import WordWrap
+from oxibonsai.cli.progress import read_prompt_of
 from oxibonsai.cli.sampling_options import SAMPLING_FIELDS
-from oxibonsai.cli.word_wrap import WordWrap
+from oxibonsai.cli.tool_calls import ToolCalls
 from oxibonsai.engine import Engine, Options, Sequence, restore, save
 from oxibonsai.errors import RequestError, printable
 from oxibonsai.files.whole_file import written_whole
@@ -33,8 +34,11 @@ class Conversation:
         template: How the conversation is written.
         params: How to choose tokens.
         options: Of the engine.
-        request: What is asked of every answer; its messages are left aside.
+        request: What is asked of every answer; its messages and tools are left aside.
+        tools: What the model may call; None: nothing.
         as_json: Print each answer as one JSON object in a line, when it is complete.
+        wraps: Break lines between words, on a terminal.
+        shows_reasoning: Print reasoning to stderr.
     """
 
     def __init__(
@@ -45,16 +49,22 @@ class Conversation:
         options: Options,
         request: ChatRequest,
         *,
+        tools: ToolCalls | None = None,
         as_json: bool = False,
+        wraps: bool = True,
+        shows_reasoning: bool = True,
     ) -> None:
         self.engine = engine
         self.template = template
         self.params = params
         self.options = options
         self.request = request
+        self.tools = tools
         self.messages: list[dict[str, Any]] = []
         self.images: list[Path] = []  # shown with the next message
         self.as_json = as_json
+        self.wraps = wraps
+        self.shows_reasoning = shows_reasoning
         self._last: Sequence | None = None
         self._again = 0  # answers to the same message before this one
 
@@ -63,21 +73,21 @@ class Conversation:
         self.messages = [{"role": "system", "content": text}] if text else []
 
     def reset(self) -> None:
-        """Forgets everything but the system message."""
+        """Forget everything but the system message."""
         self.images = []
         self.messages = [m for m in self.messages if m["role"] == "system"]
 
     def show(self, path: Path) -> str:
-        """Take a picture for the next message; return its description.
+        """Take an image for the next message; return its description.
 
         Raises:
-            RequestError: The model reads text only, or the file holds no picture.
+            RequestError: The model reads text only, or the file holds no image.
         """
         check_sees(self.engine)
-        assert self.engine.pictures is not None
-        picture = read_file(path, self.engine.pictures.limits)
+        assert self.engine.image_reader is not None
+        image = read_file(path, self.engine.image_reader.limits)
         self.images.append(path.absolute())
-        height, width = picture.size
+        height, width = image.size
         return f"{printable(path.name)}, {width} x {height}, goes with the next message"
 
     def save(self, path: Path) -> None:
@@ -132,7 +142,7 @@ class Conversation:
         return getattr(self.params, name)
 
     def answer_again(self) -> None:
-        """Answers the last message anew: with the next seed where one is set."""
+        """Answer the last message anew: with the next seed where one is set."""
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if _asks(m)), None)
         if last is None:
             raise RequestError("there is no message to answer again")
@@ -156,24 +166,52 @@ class Conversation:
         if params.seed is not None:
             params = replace(params, seed=(params.seed + again) % 2**64)
         try:
-            dropped = self._fit()
-            request = replace(self.request, messages=self.messages)
-            reply = answer(self.engine, request, params, self.options, template=self.template)
+            reply = self._begin(params)
         except RequestError:
             self.messages.pop()
             raise
+        self._complete(reply)
+        while self._run_tools(reply):
+            reply = self._begin(params)
+            self._complete(reply)
+
+    def _begin(self, params: SamplingParams) -> ChatReply:
+        """Begin the answer to the messages so far."""
+        if self.tools is not None:
+            self.request = replace(self.request, tools=self.tools.definitions)
+        dropped = self._fit()
+        request = replace(self.request, messages=self.messages)
+        reply = answer(self.engine, request, params, self.options, template=self.template)
         if dropped:
             print(
                 f"[the context is full: the {dropped} oldest messages are left out]",
                 file=sys.stderr,
             )
+        return reply
+
+    def _complete(self, reply: ChatReply) -> None:
+        """Print an answer while it comes, and add it to the messages."""
         self._last = reply.sequence
         self._show(reply)
-        self.messages.append({"role": "assistant", "content": reply.reply.content})
+        said: dict[str, Any] = {"role": "assistant", "content": reply.reply.content}
+        if reply.reply.reasoning_content:  # templates that keep it then repeat what was generated
+            said["reasoning_content"] = reply.reply.reasoning_content
+        if reply.reply.tool_calls:
+            said["tool_calls"] = [call.message_form for call in reply.reply.tool_calls]
+        self.messages.append(said)
+
+    def _run_tools(self, reply: ChatReply) -> bool:
+        """Run what an answer calls; return whether the model is to go on with the results."""
+        if self.tools is None or not reply.reply.tool_calls:
+            return False
+        stopped = reply.finish_reason == "cancelled"
+        results, goes_on = self.tools.run(reply.reply.tool_calls, stopped=stopped)
+        self.messages += results
+        return goes_on
 
     def _show(self, reply: ChatReply) -> None:
         pieces = iter(reply)
-        wrap = WordWrap(_columns()) if sys.stdout.isatty() else None
+        wrap = WordWrap(_columns()) if self.wraps and sys.stdout.isatty() else None
         stopped = False
         try:
             if not self.as_json:
@@ -181,18 +219,19 @@ class Conversation:
             for delta in pieces:
                 if self.as_json:
                     continue
-                if delta.reasoning_content:
+                if delta.reasoning_content and self.shows_reasoning:
                     print(delta.reasoning_content, end="", file=sys.stderr, flush=True)
                 elif delta.content:
                     text = delta.content if wrap is None else wrap.feed(delta.content)
                     print(text, end="", flush=True)
         except KeyboardInterrupt:
             stopped = True
-            print(" [stopped]", end="", file=sys.stderr, flush=True)
         finally:
             pieces.close()  # type: ignore[attr-defined]
             if wrap is not None:
                 print(wrap.finish(), end="", flush=True)
+        if stopped:
+            print(" [stopped]", end="", file=sys.stderr, flush=True)
         if self.as_json:
             print(json.dumps(_facts(reply), ensure_ascii=False), flush=True)
             return
@@ -208,10 +247,12 @@ class Conversation:
             print(f"[{reply.sequence.num_generated} tokens, {speed:.1f} tok/s]", file=sys.stderr)
 
     def _fit(self) -> int:
-        """Leaves out the oldest turns until the rest fits; how many messages that were."""
+        """Leave out the oldest turns until the rest fits; return how many messages that were."""
         start = 1 if self.messages and self.messages[0]["role"] == "system" else 0
-        for dropped in range(0, len(self.messages) - start, 2):
-            kept = self.messages[:start] + self.messages[start + dropped :]
+        later = [i for i, m in enumerate(self.messages) if i > start and _asks(m)]
+        for first in [start, *later]:
+            dropped = first - start
+            kept = self.messages[:start] + self.messages[first:]
             request = replace(self.request, messages=kept)
             prepared = prepare(self.engine, request, template=self.template)
             if len(prepared.ids) + _ANSWER_ROOM <= self.engine.ctx_size:
@@ -254,6 +295,8 @@ def _facts(reply: ChatReply) -> dict[str, Any]:
     }
     if reply.reply.reasoning_content:
         facts["reasoning_content"] = reply.reply.reasoning_content
+    if reply.reply.tool_calls:
+        facts["tool_calls"] = [call.message_form for call in reply.reply.tool_calls]
     return facts
 
 

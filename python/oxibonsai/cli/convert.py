@@ -7,12 +7,11 @@ from pathlib import Path
 
 import rich_click as click
 
-from oxibonsai.cli.byte_progress import byte_progress
-from oxibonsai.cli.notices import warn
+from oxibonsai.checkpoint.folder import find_onnx
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option, threads_option
-from oxibonsai.cli.output_path import OutputFile
-from oxibonsai.cli.written import say_written
-from oxibonsai.convert.folder import find_onnx
+from oxibonsai.cli.output import OutputFile, say_written, warn
+from oxibonsai.cli.progress import byte_progress
 from oxibonsai.convert.language_model import convert as convert_folder
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.convert.target import check_dtype
@@ -27,7 +26,7 @@ from oxibonsai.models import read_config
 from oxibonsai.sources.model_folder import model_folder, model_name
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", metavar="IN")
 @click.argument("out", metavar="OUT", required=False, type=OutputFile())
 @click.option(

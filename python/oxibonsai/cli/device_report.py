@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from dataclasses import asdict
 from typing import Any
 
 import rich_click as click
@@ -96,3 +97,20 @@ def _text(report: dict[str, Any]) -> str:
     lines += [f"  {op:<42} {result}" for op, result in report["ops"].items()]
     lines += [f"  {_WHOLE[w]:<42} {result}" for w, result in report.items() if w in _WHOLE]
     return "\n".join(lines)
+
+
+def show_devices(as_json: bool) -> None:
+    """Print a table, or one JSON object."""
+    devices = list_devices()
+    if as_json:
+        click.echo(json.dumps({"devices": [asdict(d) for d in devices]}))
+        return
+    for d in devices:
+        parts = [d.description] if d.description else []
+        if d.total_bytes is not None:
+            parts.append(f"{d.total_bytes / 1e9:.1f} GB")
+        if d.free_bytes is not None:
+            parts.append(f"{d.free_bytes / 1e9:.1f} GB free")
+        if not d.usable:
+            parts.append(f"cannot be used: {d.reason}")
+        click.echo(f"{d.name:<8} {', '.join(parts)}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from oxibonsai.chat import ChatRequest, prepare
 from oxibonsai.chat_template import ChatTemplate
-from oxibonsai.cli.prompt_progress import read_prompt_of
+from oxibonsai.cli.progress import read_prompt_of
 from oxibonsai.engine import (
     Engine,
     Options,
@@ -31,6 +31,7 @@ class Job:
     Attributes:
         parser: Makes what sorts the text of a chat's answer; None for plain text.
         opening: Words that the text goes on from, which are shown before it.
+        shows_reasoning: Print reasoning to stderr.
     """
 
     engine: Engine
@@ -39,6 +40,7 @@ class Job:
     ids: list[int]
     parser: Callable[[CallIds], OutputParser] | None = None
     opening: str = ""
+    shows_reasoning: bool = True
 
     @classmethod
     def of_chat(
@@ -65,7 +67,7 @@ def run_samples(job: Job, samples: int, best_of: int | None, *, show: bool) -> d
     results = []
     try:
         for s in sequences:
-            printer = _Printer(streams)
+            printer = _Printer(streams, streams and job.shows_reasoning)
             if show:
                 read_prompt_of(job.engine, s)
             if streams:
@@ -82,7 +84,7 @@ def run_samples(job: Job, samples: int, best_of: int | None, *, show: bool) -> d
         for i, result in enumerate(results if len(sequences) > 1 else []):
             print(f"--- {i + 1} (seed {result['seed']})\n{job.opening}{result['text']}")
         print(end="\n" if streams else "")
-        if streams and "reasoning_content" in results[0]:
+        if streams and job.shows_reasoning and "reasoning_content" in results[0]:
             print(file=sys.stderr)
         _report(job, results)
     first = {"prompt_tokens": job.ids, **results[0]}
@@ -108,8 +110,9 @@ def run_beams(job: Job, width: int, length_penalty: float, *, show: bool) -> dic
 class _Printer:
     """Collects an answer, and shows it if asked to: reasoning and calls go to stderr."""
 
-    def __init__(self, show: bool) -> None:
+    def __init__(self, show: bool, show_reasoning: bool) -> None:
         self._show = show
+        self._show_reasoning = show_reasoning
         self.text: list[str] = []
         self.reasoning: list[str] = []
         self.calls: list[dict[str, str]] = []
@@ -122,7 +125,7 @@ class _Printer:
                 sys.stdout.flush()
         if delta.reasoning_content:
             self.reasoning.append(delta.reasoning_content)
-            if self._show:
+            if self._show_reasoning:
                 print(delta.reasoning_content, end="", file=sys.stderr, flush=True)
         call = delta.tool_call
         if call is not None:

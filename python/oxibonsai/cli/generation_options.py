@@ -10,8 +10,13 @@ import rich_click as click
 from oxibonsai.cli.options import Command, apply
 from oxibonsai.engine import ContextShift, Engine
 from oxibonsai.engine.sequence import Speculate
-from oxibonsai.engine.speculation.choice import choose_speculation
-from oxibonsai.errors import RequestError
+from oxibonsai.engine.speculation.methods import (
+    AUTO,
+    KINDS,
+    NONE,
+    choose_speculation,
+    speculation_kinds,
+)
 
 
 def speculation_options(command: Command) -> Command:
@@ -20,28 +25,41 @@ def speculation_options(command: Command) -> Command:
         [
             click.option(
                 "--speculate",
-                type=click.Choice(["off", "ngram", "mtp"]),
-                default="off",
+                "--spec-type",
+                metavar="KIND",
+                default=AUTO,
                 show_default=True,
-                help="Draft tokens, which the model then checks: ngram repeats what followed the last "
-                "tokens earlier in the text, mtp uses the model's own layer for multi-token "
-                "prediction. The text is the same.",
+                help=f"Draft tokens, which the model then checks, so that the text is the same. {AUTO}: "
+                f"with the drafter of --draft-model, or else of the model's own file; {NONE}; or, "
+                f"separated by commas: {', '.join(KINDS)}.",
             ),
             click.option(
                 "--draft-model",
                 "-md",
                 "--model-draft",
+                "--spec-draft-model",
                 metavar="MODEL",
-                help="A smaller model with the same vocabulary that drafts tokens.",
+                help="A smaller model with the same vocabulary that drafts tokens, or a drafter made for "
+                "the model (MTP, DFlash, DSpark).",
             ),
             click.option(
                 "--draft-length",
+                "--spec-draft-n-max",
                 "--draft-max",
                 type=click.IntRange(1, 64),
-                help="Tokens in a draft. Default: adapted to how many are accepted.",
+                help="Tokens in a draft. Default: as many as make the text fastest.",
+            ),
+            click.option(
+                "--draft-min",
+                "--spec-draft-n-min",
+                type=click.IntRange(0, 64),
+                default=0,
+                show_default=True,
+                help="Shorter drafts are dropped.",
             ),
             click.option(
                 "--draft-threshold",
+                "--spec-draft-p-min",
                 "--draft-p-min",
                 type=click.FloatRange(0.0, 1.0),
                 default=0.5,
@@ -55,15 +73,18 @@ def speculation_options(command: Command) -> Command:
 
 def take_speculation(options: dict[str, Any]) -> Callable[[Engine], Speculate | None]:
     """Take the options above out of a command's; what makes speculators for an engine."""
-    kind: str = options.pop("speculate")
+    kinds: str = options.pop("speculate")
     draft: str | None = options.pop("draft_model")
     length: int | None = options.pop("draft_length")
+    least: int = options.pop("draft_min")
     threshold: float = options.pop("draft_threshold")
-    if kind != "off" and draft is not None:
-        raise RequestError("give --speculate or --draft-model, not both")
+    speculation_kinds(kinds, draft)  # refuses a bad name before the model is loaded
 
     def make(engine: Engine) -> Speculate | None:
-        return choose_speculation(engine, kind, draft, length=length, threshold=threshold)
+        chosen = choose_speculation(
+            engine, kinds, draft, length=length, least=least, threshold=threshold
+        )
+        return chosen.make
 
     return make
 

@@ -1,4 +1,4 @@
-"""How the help of commands is arranged: options in panels, and examples."""
+"""The help of commands, options in panels, and messages for values that an option does not take."""
 
 from __future__ import annotations
 
@@ -6,28 +6,20 @@ from typing import Any
 
 import rich_click as click
 
-# Panels in their order, with the names of the options in them; others stay with the command's own.
+from oxibonsai.sampling import PARAMETERS
+
+# Panels with the names of the options in them besides the sampling parameters; others stay with the
+# command's own.
 _PANELS: dict[str, tuple[str, ...]] = {
     "Model": ("model", "hf_repo", "quant_type", "lora", "lora_scaled"),
-    "Length": ("max_tokens", "min_tokens", "stop", "stop_token_ids", "ignore_eos"),
-    "Sampling": (
-        "preset", "temperature", "top_k", "top_p", "min_p", "seed", "repetition_penalty",
-        "repetition_window", "presence_penalty", "frequency_penalty", "logit_bias",
-    ),
-    "Further sampling": (
-        "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
-        "dry_sequence_breakers", "xtc_probability", "xtc_threshold", "typical_p", "top_a",
-        "eta_cutoff", "epsilon_cutoff", "dynatemp_range", "dynatemp_exponent", "mirostat",
-        "mirostat_tau", "mirostat_eta", "samplers", "banned_tokens", "allowed_tokens", "bad_words",
-        "logprobs", "top_logprobs", "drawn_logprobs",
-    ),
+    "Sampling": ("preset",),
     "Structure": ("json_schema", "json_object", "regex", "choice", "grammar", "grammar_file", "lark"),
     "Conversation": (
         "system", "raw", "display_prompt", "chat_template", "chat_template_file", "tools", "tool_choice",
-        "enable_thinking", "thinking_budget",
+        "enable_thinking", "thinking_budget", "reasoning_effort",
     ),
     "Speculation and context": (
-        "speculate", "draft_model", "draft_length", "draft_threshold", "context_shift", "keep",
+        "speculate", "draft_model", "draft_length", "draft_min", "draft_threshold", "context_shift", "keep",
     ),
     "Machine": (
         "device", "gpu_layers", "threads", "ctx_size", "ctx_checkpoints", "kv_type", "kv_pressure",
@@ -66,10 +58,38 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
 
 def arrange(name: str, command: click.Command) -> None:
     """Put a command's options into panels and its examples under them."""
-    of = {option: panel for panel, options in _PANELS.items() for option in options}
+    of = {p.name: p.panel for p in PARAMETERS.values()}
+    of |= {option: panel for panel, options in _PANELS.items() for option in options}
     options: list[Any] = [p for p in command.params if isinstance(p, click.Option)]
     for option in options:
         if option.name in of:
             option.panel = of[option.name]
     if name in _EXAMPLES and not command.epilog:
         command.epilog = "Examples:\n\n\b\n" + "\n".join(_EXAMPLES[name])
+
+
+_NUMBERS = {click.INT.name: "a whole number", click.FLOAT.name: "a number"}
+
+
+def wrong_value(error: click.BadParameter) -> str:
+    """Return one sentence for a value that is no number, or is out of range; else click's own."""
+    param = error.param
+    wanted = None if param is None else _wanted(param.type)
+    value, found, _ = error.message.partition(" is not ")
+    if param is None or wanted is None or not found:
+        return error.format_message()
+    name = next((o for o in param.opts if o.startswith("--")), param.human_readable_name)
+    return f"{name} is {value}: give {wanted}"
+
+
+def _wanted(kind: click.ParamType[Any]) -> str | None:
+    """Return which numbers a type takes; None: it takes something else."""
+    if not isinstance(kind, (click.IntRange, click.FloatRange)):
+        return _NUMBERS.get(kind.name)
+    whole = isinstance(kind, click.IntRange)
+    number = _NUMBERS[(click.INT if whole else click.FLOAT).name]
+    if kind.min is None or kind.min_open:
+        return number if kind.min is None else f"{number} above {kind.min:g}"
+    if kind.max is None:
+        return f"{number} of {kind.min:g} or more"
+    return f"{number} from {kind.min:g} to {kind.max:g}"

@@ -1,4 +1,4 @@
-"""``oxibonsai image``: pictures of prompts."""
+"""``oxibonsai image``: images of prompts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai import __version__
-from oxibonsai.cli.image_files import free_name, named, read_prompts
-from oxibonsai.cli.image_progress import step_progress
-from oxibonsai.cli.mflux_names import SeveralValues, mflux_options
+from oxibonsai.cli.foreign_options import SeveralValues
+from oxibonsai.cli.image_options import free_name, named, read_prompts
 from oxibonsai.cli.options import apply, device_option, json_option, threads_option
-from oxibonsai.cli.output_path import OutputFile, OutputFolder
+from oxibonsai.cli.output import OutputFile, OutputFolder
+from oxibonsai.cli.progress import image_progress
 from oxibonsai.diffusion.diffusion_pipeline import DiffusionPipeline, OnStep, Step
-from oxibonsai.diffusion.noise import GENERATORS
+from oxibonsai.diffusion.latents import GENERATORS
 from oxibonsai.diffusion.pipeline import ImagePipeline, random_seed
-from oxibonsai.diffusion.pixels import as_reference, to_pixels
-from oxibonsai.diffusion.png import encode_png
-from oxibonsai.diffusion.record import png_texts, read_record, record_of
-from oxibonsai.diffusion.request import SIDE, STEPS, STRENGTH, ImageRequest
+from oxibonsai.diffusion.pixels import as_reference, encode_png, to_pixels
+from oxibonsai.diffusion.request import (
+    SIDE,
+    STEPS,
+    STRENGTH,
+    ImageRequest,
+    png_texts,
+    read_record,
+    record_of,
+)
 from oxibonsai.errors import RequestError
 from oxibonsai.files.whole_file import is_replaced, make_folder, make_room, written_whole
 from oxibonsai.loading import split_scaled
@@ -81,7 +87,7 @@ _PROMPT = [
         help="Take settings that are not given from a generated picture, or from the JSON file beside it.",
     ),
 ]
-_PICTURE = [
+_IMAGE = [
     click.option(
         "--seed",
         multiple=True,
@@ -168,7 +174,7 @@ _OUTPUT = [
 
 @dataclass(frozen=True)
 class _Output:
-    """Where pictures go, and with what beside them."""
+    """Where images go, and with what beside them."""
 
     path: Path
     sidecar: bool
@@ -178,13 +184,12 @@ class _Output:
 
 def _options(command: Any) -> Any:
     machine = [device_option, threads_option, json_option]
-    return apply([*_MODEL, *_PROMPT, *_PICTURE, *_OUTPUT, *machine], command)
+    return apply([*_MODEL, *_PROMPT, *_IMAGE, *_OUTPUT, *machine], command)
 
 
 @click.command(cls=SeveralValues)
 @click.argument("text", metavar="[PROMPT]", required=False)
 @_options
-@mflux_options
 def image(
     text: str | None,
     model: str | None,
@@ -294,7 +299,7 @@ def _with_size(
     recorded: dict[str, Any],
     diffusion: DiffusionPipeline,
 ) -> ImageRequest:
-    """Where no size is given, that of the first reference, or the model's own."""
+    """Return the request with a size: the given one, that of the first reference, or the model's own."""
     missing = [s for s in ("width", "height") if options[s] is None and recorded[s] is None]
     if request.references and len(missing) == 2:
         first = as_reference(request.references[0], diffusion.vae.scale)
@@ -305,7 +310,7 @@ def _with_size(
 
 
 def _check_places(out: _Output, seeds: list[int], *, many: bool) -> None:
-    """Refuse, before a model is loaded, names that no picture could be written to."""
+    """Refuse, before a model is loaded, names that no image could be written to."""
     for seed in seeds:
         make_room(named(out.path, seed, many=many), in_new_folder=False)
     if out.sidecar and not is_replaced(out.path):
@@ -323,12 +328,12 @@ def _draw(
     many: bool,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Draws one picture and writes its files."""
+    """Draw one image and write its files."""
     place = free_name(named(out.path, request.seed, many=many))
     record = record_of(request, diffusion.name, diffusion.adapters)
     texts = png_texts(record) if out.texts else {}
     begin = time.monotonic()
-    with step_progress(request.steps) as told:
+    with image_progress(request.steps) as told:
         on_step = _with_previews(diffusion, told, out.steps_folder, place.stem)
         pixels = diffusion.draw(request, on_step)
     seconds = time.monotonic() - begin

@@ -8,11 +8,17 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.model_choice import model_argument
-from oxibonsai.cli.options import json_option, load_engine, machine_options, model_options
-from oxibonsai.cli.output_path import OutputFile
-from oxibonsai.cli.perplexity import read_text
-from oxibonsai.cli.written import say_written
+from oxibonsai.cli.options import (
+    json_option,
+    load_engine,
+    lora_options,
+    machine_options,
+    model_options,
+)
+from oxibonsai.cli.output import OutputFile, say_written
+from oxibonsai.cli.perplexity import chunks_option, read_text
 from oxibonsai.engine import Engine
 from oxibonsai.evaluate import cut_windows, text_tokens
 from oxibonsai.files.step_progress import step_progress
@@ -20,7 +26,7 @@ from oxibonsai.files.whole_file import is_replaced, make_room
 from oxibonsai.imatrix import Imatrix, collect, write_imatrix
 
 
-@click.command()
+@click.command(cls=Command)
 @model_argument
 @model_options
 @click.option(
@@ -32,9 +38,11 @@ from oxibonsai.imatrix import Imatrix, collect, write_imatrix
 )
 @click.option(
     "--output",
+    "--output-file",
     "-o",
     "out",
-    required=True,
+    default="imatrix.gguf",
+    show_default=True,
     metavar="OUT",
     type=OutputFile(),
     help="The GGUF file to write; - is standard output.",
@@ -47,9 +55,10 @@ from oxibonsai.imatrix import Imatrix, collect, write_imatrix
     show_default=True,
     help="Tokens of a window; each is read from an empty context.",
 )
-@click.option("--chunks", type=click.IntRange(1), help="Windows at most. Default: all.")
+@chunks_option
 @click.option(
     "--output-frequency",
+    "-ofreq",
     type=click.IntRange(0),
     default=10,
     show_default=True,
@@ -60,6 +69,7 @@ from oxibonsai.imatrix import Imatrix, collect, write_imatrix
     is_flag=True,
     help="Have an entry for the output matrix too; llama-quantize does without.",
 )
+@lora_options
 @machine_options
 @json_option
 def imatrix(

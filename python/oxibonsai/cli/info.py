@@ -5,40 +5,119 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import tempfile
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
 from oxibonsai import _core
+from oxibonsai.architectures.schema.family import Family
+from oxibonsai.chat.generic_tools import tool_format_of
+from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.cli.device_table import show_devices
+from oxibonsai.checkpoint.gguf import GgufModel
+from oxibonsai.checkpoint.reader import TensorInfo
+from oxibonsai.cli.device_report import show_devices
+from oxibonsai.cli.foreign_options import Command
+from oxibonsai.cli.info_page import show_page
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import json_option, model_options
-from oxibonsai.cli.remote_header import remote_checkpoint
-from oxibonsai.diffusion.record import is_picture, read_record
+from oxibonsai.diffusion.request import is_image, read_record
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
-from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.errors import FormatError, RequestError, SourceError, TemplateError, UnsupportedError
 from oxibonsai.files.home_paths import with_home
+from oxibonsai.graph import RopeConfig
+from oxibonsai.hf.config import count_parameters
+from oxibonsai.known_models import missing_rotation, recommend
 from oxibonsai.loading import open_model
+from oxibonsai.models import ModelConfig, read_config
 from oxibonsai.models import describe as describe_pass
-from oxibonsai.models import read_config
-from oxibonsai.sources.choice import NoGguf
+from oxibonsai.output import find_reasoning_tags
 from oxibonsai.sources.http import Unreachable, file_name, is_url
 from oxibonsai.sources.hub import HubFile, find_hub_files
+from oxibonsai.sources.remote import RemotePrefix, remote_prefix
 from oxibonsai.tokenizer import Tokenizer
 
-_CONTEXTS = (2048, 8192, 32768)
+_FIRST_BYTES = 64 << 10
+_MOST_BYTES = 128 << 20  # large vocabularies take some 20 MB
+_MAGIC = b"GGUF"
+
+
+@contextmanager
+def remote_checkpoint(
+    url: str, name: str, quant_type: str, headers: Mapping[str, str] | None = None
+) -> Iterator[Checkpoint]:
+    """Yield a checkpoint with the remote file's metadata and holes for its weights.
+
+    Args:
+        url: Where the file is.
+        name: What it is called.
+        quant_type: Layout of the tensors of type id 42, where the file leaves it open.
+        headers: Sent with every request.
+
+    Raises:
+        SourceError: The file can't be read.
+        FormatError: It is no GGUF file, or damaged.
+        UnsupportedError: It is valid, but asks for what this version does not implement.
+    """
+    with remote_prefix(url, headers) as prefix, tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / name
+        try:
+            checkpoint = _open(prefix, place, quant_type)
+        except (FormatError, UnsupportedError) as e:
+            raise type(e)(str(e).replace(str(place), url)) from e
+        yield checkpoint
+
+
+def _open(prefix: RemotePrefix, place: Path, quant_type: str) -> Checkpoint:
+    """Read on until the header is whole: all of it lies before the first tensor."""
+    count = _FIRST_BYTES
+    while True:
+        prefix.extend(count)
+        last = count >= min(prefix.size, _MOST_BYTES)
+        _write_with_hole(place, prefix)
+        try:
+            reader = GgufModel.open_alone(place, quant_type)
+            starts = [t.offset for t in reader.tensors]
+            if last or (starts and min(starts) <= len(prefix.data)):
+                return Checkpoint(place, reader=reader)
+        except (FormatError, UnsupportedError):
+            # What is cut off reads as zeros: the fault may be that, or the file's own.
+            if last or prefix.data[: len(_MAGIC)] != _MAGIC:
+                raise
+        count *= 2
+
+
+def _write_with_hole(place: Path, prefix: RemotePrefix) -> None:
+    """Write the beginning, then a hole up to the file's size, which takes no room on the disk."""
+    try:
+        with place.open("wb") as file:
+            file.write(prefix.data)
+            file.truncate(prefix.size)
+    except OSError as e:
+        raise SourceError(
+            f"cannot keep a header of a file of {prefix.size} bytes: {e.strerror}"
+        ) from e
+
+
+_CONTEXTS = (2048, 8192, 32768, 65536)
 _AMBIGUOUS_ID = 42
 
 
-@click.command()
+@click.command(cls=Command)
 @model_argument
 @model_options
 @click.option("--devices", is_flag=True, help="Show the devices that --device takes instead.")
+@click.option("--all", "all_fields", is_flag=True, help="Show every field of the file instead.")
 @json_option
-def info(model: str | None, quant_type: str, devices: bool, as_json: bool) -> None:
-    """Show architecture, dimensions, quant types, tokenizer and memory of a model.
+def info(
+    model: str | None, quant_type: str, devices: bool, all_fields: bool, as_json: bool
+) -> None:
+    """Show what a model is, what it needs, what it can and how it is sampled.
 
     Of a GGUF file on the hub or the web (hf:..., https://...) only the header is fetched.
     Of a picture that oxibonsai image has drawn (PNG): what it was drawn from.
@@ -52,6 +131,9 @@ def info(model: str | None, quant_type: str, devices: bool, as_json: bool) -> No
     facts = _facts(model, quant_type)
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
+        return
+    if not all_fields and "parameters" in facts:
+        show_page(facts)
         return
     from rich.console import Console
     from rich.table import Table
@@ -74,12 +156,12 @@ def info(model: str | None, quant_type: str, devices: bool, as_json: bool) -> No
 def _facts(model: str | None, quant_type: str) -> dict[str, Any]:
     source = model or os.environ.get("OXIBONSAI_MODEL") or ""
     place = with_home(source)
-    if is_picture(place):
+    if is_image(place):
         return read_record(place)
     try:
         remote = _remote(source)
-    except (Unreachable, NoGguf):
-        remote = None  # the cache may have it; or it is a folder to be opened as one
+    except Unreachable:
+        remote = None  # the cache may have it
     if remote is None:
         return describe(open_model(model, quant_type))
     name = file_name(remote.url) or "model.gguf"
@@ -92,9 +174,9 @@ def _facts(model: str | None, quant_type: str) -> dict[str, Any]:
 
 
 def _remote(source: str) -> HubFile | None:
-    """Return the file on the web that is meant, its first shard; None for one on this machine."""
+    """Return the GGUF file on the web that is meant, its first shard; None: none is."""
     if source.startswith("hf:"):
-        return find_hub_files(source.removeprefix("hf:"))[0]
+        return next(iter(find_hub_files(source.removeprefix("hf:"))), None)
     return HubFile(source, source, None, {}) if is_url(source) else None
 
 
@@ -127,11 +209,50 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "chat_template": bool(file.text("tokenizer.chat_template")),
     }
     if checkpoint.has_weights:
+        count = count_parameters(checkpoint)
+        weights = sum(t.nbytes for t in tensors)
+        facts |= {"parameters": count, "bits_per_weight": round(8 * weights / max(count, 1), 3)}
         facts |= _model(checkpoint)
+        facts |= {"abilities": _abilities(checkpoint), "settings": _settings(checkpoint)}
     return facts
 
 
-def _quant_types(tensors: list[Any]) -> list[dict[str, Any]]:
+def _abilities(checkpoint: Checkpoint) -> dict[str, Any] | str:
+    """Return what the chat template knows."""
+    source = checkpoint.file.text("tokenizer.chat_template")
+    if not source:
+        return {}
+    try:
+        template = ChatTemplate(source)
+    except TemplateError as e:
+        return f"cannot be read: {e}"
+    tool_format = tool_format_of(template)
+    found: dict[str, Any] = {
+        "thinking": find_reasoning_tags(source) is not None,
+        "tools": tool_format is not None and "tools" in template.variables,
+        "images": template.knows_images,
+    }
+    family = recommend(checkpoint.file, checkpoint.path).family
+    if family is not None and family.efforts:
+        found["reasoning_efforts"] = list(family.efforts)
+    return found
+
+
+def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what the model is sampled with where nothing else is asked for, with each value's source."""
+    recommended = recommend(checkpoint.file, checkpoint.path)
+    modes = {"thinking": True, "not thinking": False}
+    found: dict[str, Any] = {
+        mode: {name: s._asdict() for name, s in recommended.settings(thinks).items()}
+        for mode, thinks in modes.items()
+    }
+    if found["thinking"] == found["not thinking"]:
+        found = {"always": found["thinking"]}
+    family = recommended.family
+    return {"family": None if family is None else family.name, **found}
+
+
+def _quant_types(tensors: Sequence[TensorInfo]) -> list[dict[str, Any]]:
     counts = Counter(t.quant_type for t in tensors)
     return [
         {
@@ -158,19 +279,38 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | str:
     }
 
 
+def _fields(config: Any) -> dict[str, Any]:
+    """Return the fields of a config as JSON has them; of a table of factors, whether there is one."""
+    found = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, RopeConfig):
+            value = {
+                **dataclasses.asdict(value),
+                "frequency_factors": bool(value.frequency_factors),
+            }
+        elif dataclasses.is_dataclass(value) and not isinstance(value, Family):
+            value = dataclasses.asdict(value)  # type: ignore[arg-type]
+        found[field.name] = value
+    return found
+
+
 def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     try:
         config = read_config(checkpoint)
         graph = describe_pass(checkpoint)
+        types = {t.quant_type for t in checkpoint.file.tensors}
+        doubt = missing_rotation(checkpoint.file, checkpoint.path, types)
     except (FormatError, UnsupportedError) as e:
         return {"runs": f"no: {e}"}
-    plain = dataclasses.asdict(config)
-    for key in ("architecture", "name", "hadamard"):
-        plain.pop(key)
     rotation = config.hadamard
-    for rope in (plain["rope"], plain["rope_local"]):
-        if rope is not None:
-            rope["frequency_factors"] = bool(rope["frequency_factors"])
+    plain = {**_fields(config), **_fields(config.of_family)}
+    for key in ("architecture", "name", "hadamard", "family", "of_family"):
+        plain.pop(key)
+    keeps = (
+        graph.paged_layers or graph.slot_entries
+    )  # an encoder keeps nothing, and attends everywhere
+    attending = len(graph.paged_layers) if keeps else config.num_hidden_layers
     kv_type = default_kv_type(graph.paged_layers) if graph.paged_layers else None
     per_token = 0 if kv_type is None else kv_bytes_per_token(graph.paged_layers, kv_type)
     slot = _core.slot_bytes(graph.slot_entries) if graph.slot_entries else 0
@@ -178,12 +318,22 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     contexts = [c for c in _CONTEXTS if c <= config.max_position_embeddings]
     return {
         "runs": "yes",
+        "layers": {"all": config.num_hidden_layers, "attending": attending},
         "config": plain,
+        "speculation": _own_drafter(config),
         "hadamard_block": None if rotation is None else rotation.block,
+        "hadamard_doubt": doubt,
         "yarn": config.rope.scaling == "yarn",
         "kv_type": kv_type,
         "kv_bytes_per_token": per_token,
         "slot_bytes": slot,
-        "default_ctx_size": default_ctx_size(config),
+        "default_ctx_size": default_ctx_size(config, checkpoint),
         "memory_bytes_at_context": {str(c): weights + c * per_token + slot for c in contexts},
     }
+
+
+def _own_drafter(config: ModelConfig) -> str:
+    """Return what of the file drafts tokens where nothing else is chosen."""
+    if config.num_nextn_predict_layers > 0:
+        return "draft-mtp: the file has a layer for it"
+    return "none: the file has no layer that predicts further tokens"

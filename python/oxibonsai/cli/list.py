@@ -11,11 +11,12 @@ from pathlib import Path
 
 import rich_click as click
 
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option
 from oxibonsai.files.cache_folder import cache_folder
 from oxibonsai.files.home_paths import with_home
-from oxibonsai.sources.packaged import PACKAGED, resolve_packaged
-from oxibonsai.sources.shards import shards, split_info
+from oxibonsai.files.shards import shards, split_info
+from oxibonsai.sources.local import PACKAGED, resolve_packaged
 from oxibonsai.sources.web import web_folder
 
 
@@ -36,7 +37,7 @@ class Found:
     path: str
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @click.argument(
     "folder", required=False, type=click.Path(path_type=Path, file_okay=False, exists=True)
 )
@@ -101,7 +102,7 @@ def _in_folder(folder: Path) -> Iterator[Found]:
 
 
 def _is_first(path: Path) -> bool:
-    """Whether it is a whole file, or the first shard of a set."""
+    """Return whether it is a whole file, or the first shard of a set."""
     return split_info(path) is None or shards(path.name)[0] == path.name
 
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "image": "Generate pictures from prompts.",
     "pull": "Fetch a model from the hub or the web.",
     "list": "List the models on this machine.",
+    "models": "List the published Bonsai models and which of them fit this machine.",
     "info": "Show what a model file holds.",
     "tokenize": "Turn text into token ids.",
     "detokenize": "Turn token ids into text.",
@@ -53,7 +54,7 @@ COMMANDS = {
 
 def main() -> None:
     """Run the command line and exits."""
-    if sys.argv[1:] in (["--version"], ["-V"]):
+    if sys.argv[1:] in (["--version"], ["-V"], ["-v"]):
         print(f"oxibonsai {__version__}")
         return
     sys.exit(_run(sys.argv[1:]))
@@ -67,7 +68,7 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as e:
         return int(e.exit_code)
     except click.BadParameter as e:
-        from oxibonsai.cli.wrong_values import wrong_value
+        from oxibonsai.cli.help import wrong_value
 
         return _fail(wrong_value(e), 2)
     except click.ClickException as e:
@@ -93,15 +94,15 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
+# Ollama's names of commands.
+_ALIASES = {"ls": "list", "show": "info", "start": "serve"}
 # What other tools call a command.
 _ELSEWHERE = {
+    **_ALIASES,
     "generate": "run",
     "complete": "run",
     "cli": "run",
     "server": "serve",
-    "ls": "list",
-    "models": "list",
-    "show": "info",
     "download": "pull",
     "fetch": "pull",
     "embedding": "embed",
@@ -110,10 +111,25 @@ _ELSEWHERE = {
     "draw": "image",
     "txt2img": "image",
 }
+# Commands of Ollama that there is something else for.
+_INSTEAD = {
+    "rm": "delete the file; oxibonsai list says where it is, hf cache delete removes those of the hub",
+    "cp": "a model is a file: copy it",
+    "create": "FROM is the model, PARAMETER an option or a line of --config, SYSTEM is --system, "
+    "TEMPLATE is --chat-template-file, ADAPTER is --lora",
+    "push": "hf upload puts files on the hub",
+    "ps": "GET /v1/models of the server says which models are loaded",
+    "stop": "POST /models/unload of the server unloads a model",
+    "signin": "models come from the hub, which knows you by HF_TOKEN",
+    "signout": "models come from the hub, which knows you by HF_TOKEN",
+    "launch": "give a program the server's address: docs/clients.md",
+}
 
 
 def _unknown(name: str) -> str:
     """Return the message for a command that does not exist."""
+    if name in _INSTEAD:
+        return f"there is no command {name!r}: {_INSTEAD[name]}"
     likely = get_close_matches(name, [*COMMANDS, *_ELSEWHERE], n=1)
     if likely:
         meant = _ELSEWHERE.get(likely[0], likely[0])
@@ -139,29 +155,35 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
+def find_command(name: str) -> click.Command | None:
+    """Import a command by its name, or Ollama's name for it; None: there is none."""
+    from oxibonsai.cli.help import arrange
+
+    name = _ALIASES.get(name, name)
+    if name not in COMMANDS:
+        return None
+    module = "tokenize" if name == "detokenize" else name
+    function = "list_models" if name == "list" else name
+    command: click.Command = getattr(import_module(f"oxibonsai.cli.{module}"), function)
+    command.short_help = COMMANDS[name]
+    arrange(name, command)
+    return command
+
+
 def _group() -> click.Group:
     import rich_click as click
-
-    from oxibonsai.cli.help import arrange
 
     class LazyGroup(click.RichGroup):
         def list_commands(self, ctx: click.Context) -> list[str]:
             return list(COMMANDS)
 
         def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-            if name not in COMMANDS:
-                return None
-            module = "tokenize" if name == "detokenize" else name
-            function = "list_models" if name == "list" else name
-            command: click.Command = getattr(import_module(f"oxibonsai.cli.{module}"), function)
-            command.short_help = COMMANDS[name]
-            arrange(name, command)
-            return command
+            return find_command(name)
 
         def resolve_command(
             self, ctx: click.Context, args: list[str]
         ) -> tuple[str | None, click.Command | None, list[str]]:
-            if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            if args and find_command(args[0]) is None and not args[0].startswith("-"):
                 raise click.UsageError(_unknown(args[0]))
             return super().resolve_command(ctx, args)
 

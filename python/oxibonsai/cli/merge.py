@@ -6,15 +6,15 @@ from pathlib import Path
 
 import rich_click as click
 
-from oxibonsai.cli.byte_progress import byte_progress
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option
-from oxibonsai.cli.output_path import OutputFile
-from oxibonsai.cli.written import say_written
+from oxibonsai.cli.output import OutputFile, say_written
+from oxibonsai.cli.progress import byte_progress
 from oxibonsai.sources import resolve
 from oxibonsai.split import merge as merge_files
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("sources", metavar="IN...", nargs=-1, required=True)
 @click.argument("out", metavar="OUT", type=OutputFile())
 @json_option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from click import get_current_context
 from click.shell_completion import CompletionItem
 
 from oxibonsai.errors import RequestError
-from oxibonsai.sources.packaged import PACKAGED
+from oxibonsai.sources.local import PACKAGED
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,30 +25,54 @@ else:
 Command = Callable[..., Any]
 
 _KEY = "oxibonsai.model"
+_HUB = "oxibonsai.hub"  # --hf-repo, --hf-file and the model that they name
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(:.+)?")
 _ELSEWHERE = re.compile(r"hf:[\w.-]+/\S+|pip:[\w.-]\S*|https?://\S+\.gguf")
 
 
-def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _note(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     """Keep what an argument or another option says, for --model to give back."""
+    if value is not None:
+        name_model(ctx, value)
+
+
+def _note_hub(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Keep a repository, or the file of it that --hf-file names, before or after it."""
     if value is None:
         return
-    if param.name == "hf_repo":
-        if not _REPOSITORY.fullmatch(value):
-            raise RequestError(f"{value!r} is no repository: write ORG/REPO, or ORG/REPO:QUANT")
-        value = f"hf:{value}"
-    name_model(ctx, value)
+    said: dict[str, str] = ctx.meta.setdefault(_HUB, {})
+    said[str(param.name)] = value
+    repository = said.get("hf_repo")
+    if repository is None:
+        return
+    if not _REPOSITORY.fullmatch(repository):
+        raise RequestError(f"{repository!r} is no repository: write ORG/REPO, or ORG/REPO:QUANT")
+    if "hf_file" in said:
+        repository = f"{repository.partition(':')[0]}:{said['hf_file']}"
+    if ctx.meta.get(_KEY) == said.get("model"):  # without the file
+        ctx.meta.pop(_KEY, None)
+    said["model"] = f"hf:{repository}"
+    name_model(ctx, said["model"])
+
+
+def _set_variable(name: str, value: str | None = None) -> Callable[..., None]:
+    """Return a callback that sets an environment variable of the hub's library."""
+
+    def set_it(ctx: click.Context, _: click.Parameter, given: str | bool | None) -> None:
+        if given and not ctx.resilient_parsing:
+            os.environ[name] = value or str(given)
+
+    return set_it
 
 
 def _take(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
     if value is not None:
         name_model(ctx, value)
-    named: str | None = ctx.meta.get(_KEY)
-    return named
+    return named_model(ctx)
 
 
 def name_model(ctx: click.Context, value: str) -> None:
-    """Says which model a command is about.
+    """Say which model a command is about.
 
     Raises:
         RequestError: Another one is named already.
@@ -57,19 +82,20 @@ def name_model(ctx: click.Context, value: str) -> None:
 
 
 def check_is_text(text: str) -> None:
-    """Refuses an argument that names a model where the command takes texts and no model is named.
+    """Refuse an argument that names a model where the command takes texts and no model is named.
 
     Raises:
         RequestError: It is a model file or folder, or begins as the name of one elsewhere.
     """
     ctx = get_current_context()
-    if named_model(ctx) is None and _is_model(text):
+    if named_model(ctx) is None and is_model(text):
         raise RequestError(
             f"{text} is a model, where {ctx.info_name} takes a text: name the model with -m {text}"
         )
 
 
-def _is_model(text: str) -> bool:
+def is_model(text: str) -> bool:
+    """Return whether a text is a model's file or folder, or begins as the name of one elsewhere."""
     if not text:  # as a path, the current folder
         return False
     if text in PACKAGED or _ELSEWHERE.fullmatch(text):
@@ -90,17 +116,49 @@ def complete_model(_: click.Context, __: click.Parameter, incomplete: str) -> li
 
 
 # Read before --model, which then knows what it has said.
-hub_option = click.option(
-    "--hf-repo",
-    "-hf",
-    "-hfr",
-    "hf_repo",
-    metavar="ORG/REPO[:QUANT]",
-    is_eager=True,
-    expose_value=False,
-    callback=_note,
-    help="A repository of the hub, as llama.cpp names it: the same as --model hf:ORG/REPO.",
-)
+_HUB_OPTIONS = [
+    click.option(
+        "--hf-repo",
+        "-hf",
+        "-hfr",
+        "hf_repo",
+        metavar="ORG/REPO[:QUANT]",
+        is_eager=True,
+        expose_value=False,
+        callback=_note_hub,
+        help="A repository of the hub, as llama.cpp names it: the same as --model hf:ORG/REPO.",
+    ),
+    click.option(
+        "--hf-file",
+        "-hff",
+        "hf_file",
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=_note_hub,
+        hidden=True,
+        help="The file of --hf-repo.",
+    ),
+    click.option(
+        "--hf-token",
+        "-hft",
+        metavar="TOKEN",
+        is_eager=True,
+        expose_value=False,
+        callback=_set_variable("HF_TOKEN"),
+        hidden=True,
+        help="A token of the hub, as the variable HF_TOKEN.",
+    ),
+    click.option(
+        "--offline",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_set_variable("HF_HUB_OFFLINE", "1"),
+        hidden=True,
+        help="Use downloaded models alone, as the variable HF_HUB_OFFLINE=1.",
+    ),
+]
 _URL = click.option(
     "--model-url",
     "-mu",
@@ -172,8 +230,15 @@ _CONFIG = click.option(
 
 
 def model_option(command: Command) -> Command:
-    """``--model`` and llama.cpp's options for models on the hub and the web."""
-    for option in (_CONFIG, _URL, hub_option, _MODEL):
+    """Add ``--model`` and llama.cpp's options for models on the hub and the web."""
+    for option in (_CONFIG, _URL, *_HUB_OPTIONS, _MODEL):
+        command = option(command)
+    return command
+
+
+def hub_options(command: Command) -> Command:
+    """Add llama.cpp's options for models on the hub and the web alone."""
+    for option in (_URL, *_HUB_OPTIONS):
         command = option(command)
     return command
 
@@ -184,6 +249,12 @@ def model_argument(command: Command) -> Command:
 
 
 def named_model(ctx: click.Context) -> str | None:
-    """Return the model that the options or the argument name."""
+    """Return the model that the options or the argument name.
+
+    Raises:
+        RequestError: A file of a repository is named without the repository.
+    """
+    if "hf_file" in ctx.meta.get(_HUB, {}) and "model" not in ctx.meta[_HUB]:
+        raise RequestError("--hf-file needs --hf-repo: name the repository, too")
     named: str | None = ctx.meta.get(_KEY)
     return named

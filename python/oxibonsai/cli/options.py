@@ -8,14 +8,16 @@ from typing import Any
 
 import rich_click as click
 
-from oxibonsai.cli.byte_progress import byte_progress
-from oxibonsai.cli.llama_cpp_names import llama_cpp_options
+from oxibonsai.cli.kv_type_options import kv_type_option, value_type_option
 from oxibonsai.cli.model_choice import model_option
-from oxibonsai.cli.notices import warn
+from oxibonsai.cli.output import warn
+from oxibonsai.cli.progress import byte_progress
 from oxibonsai.cli.sampling_options import sampling_options as sampling_options
 from oxibonsai.cli.sampling_options import split_sampling as split_sampling
+from oxibonsai.devices import CPU
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
+from oxibonsai.files.home_paths import with_home
 
 Command = Callable[..., Any]
 
@@ -28,7 +30,7 @@ def apply(options: list[Command], command: Command) -> Command:
 
 
 def model_options(command: Command) -> Command:
-    """Which model, and how its file is read."""
+    """Add the options that choose the model, and how its file is read."""
     return apply(
         [
             model_option,
@@ -45,12 +47,12 @@ def model_options(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    """Machine-readable output."""
+    """Add ``--json``, which asks for machine-readable output."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
 
 def profile_option(command: Command) -> Command:
-    """Which ops the time goes to."""
+    """Add ``--profile``, which shows the ops that the time goes to."""
     return click.option(
         "--profile",
         "with_profile",
@@ -60,7 +62,7 @@ def profile_option(command: Command) -> Command:
 
 
 def engine_options(command: Command) -> Command:
-    """How the model is run."""
+    """Add the options that say how the model is run."""
     ctx_size = click.option(
         "--ctx-size",
         "--n-ctx",
@@ -71,29 +73,22 @@ def engine_options(command: Command) -> Command:
     )
     ctx_checkpoints = click.option(
         "--ctx-checkpoints",
+        "--swa-checkpoints",
+        "-ctxcp",
         type=click.IntRange(0),
         help="Snapshots of recurrent state to keep, from which equal beginnings are continued. "
-        "Default: those that fit in 1 GiB. Only for models with such state.",
+        "Default: those that fit in 8 GiB or an eighth of the memory. Only for models with such state.",
     )
-    return apply([ctx_size, ctx_checkpoints, *_lora_options], machine_options(command))
+    return apply([ctx_size, ctx_checkpoints], lora_options(machine_options(command)))
 
 
-_KV_TYPES = ["f32", "f16", "q8_0", "q4_0"]
-_VALUE_TYPE = "oxibonsai.cache_type_v"
-
-
-def _note_value_type(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    ctx.meta[_VALUE_TYPE] = value
-
-
-def _one_kv_type(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
-    """llama.cpp has a type for keys and one for values; here it is the same one."""
-    of_values = ctx.meta.get(_VALUE_TYPE)
-    if of_values is not None and of_values != value:
-        raise RequestError(
-            f"keys and values have one type: give --cache-type-k {of_values} too, or --kv-type"
-        )
-    return value
+def _files(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Split ``a.gguf,b.gguf``, as llama.cpp has it, unless a file has that name."""
+    return tuple(
+        part
+        for value in values
+        for part in ([value] if with_home(value).exists() else value.split(","))
+    )
 
 
 _lora_options = [
@@ -101,15 +96,22 @@ _lora_options = [
         "--lora",
         multiple=True,
         metavar="FILE",
+        callback=_files,
         help="A LoRA adapter to add: a GGUF file, or a folder that PEFT saved; may be repeated.",
     ),
     click.option(
         "--lora-scaled",
         multiple=True,
         metavar="FILE:SCALE",
+        callback=_files,
         help="A LoRA adapter with a scale, for example 0.5; may be repeated.",
     ),
 ]
+
+
+def lora_options(command: Command) -> Command:
+    """Add the options that name adapters of the model."""
+    return apply(_lora_options, command)
 
 
 threads_option = click.option(
@@ -125,10 +127,30 @@ device_option = click.option(
     "--device",
     "-dev",
     metavar="DEVICE",
+    callback=lambda _, __, value: CPU if value == "none" else value,  # llama.cpp's name
     help="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same bytes, "
     "else the CPU. cuda:0,cuda:1: these cards share the layers. Default: OXIBONSAI_DEVICE, else cpu. "
     "Results don't depend on it.",
 )
+
+
+def gpu_layer_count(text: str | int | None) -> int | None:
+    """Return the number of layers for a GPU; ``auto``, ``all`` and -1, as llama.cpp has them, are all.
+
+    Raises:
+        RequestError: It is no number.
+    """
+    if text is None or str(text).lower() in ("auto", "all", "-1"):
+        return None
+    try:
+        count = int(text)
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise RequestError(
+            f"--gpu-layers is {text}; it must be a number of layers, or all, which is the default"
+        )
+    return count
 
 
 gpu_layers_option = click.option(
@@ -136,7 +158,8 @@ gpu_layers_option = click.option(
     "--n-gpu-layers",
     "-ngl",
     "gpu_layers",
-    type=click.IntRange(0),
+    metavar="N",
+    callback=lambda _, __, value: gpu_layer_count(value),
     help="Number of layers that run on the GPU, counted from the last; the output counts as one more. "
     "The CPU runs the others. "
     "Default: all.",
@@ -144,30 +167,14 @@ gpu_layers_option = click.option(
 
 
 def machine_options(command: Command) -> Command:
-    """How the model is run, where the command sets the context's size itself."""
+    """Add the options that say how the model is run, where the command sets the context's size itself."""
     return apply(
         [
             device_option,
             gpu_layers_option,
             threads_option,
-            click.option(
-                "--kv-type",
-                "--cache-type-k",
-                "-ctk",
-                "kv_type",
-                type=click.Choice(_KV_TYPES),
-                callback=_one_kv_type,
-                help="Type of cached keys and values. Default: f32 where they are small.",
-            ),
-            click.option(
-                "--cache-type-v",
-                "-ctv",
-                type=click.Choice(_KV_TYPES),
-                is_eager=True,
-                expose_value=False,
-                callback=_note_value_type,
-                hidden=True,
-            ),
+            kv_type_option,
+            value_type_option,
             click.option(
                 "--kv-pressure",
                 type=click.Choice(["balanced", "aggressive"]),
@@ -199,7 +206,6 @@ def machine_options(command: Command) -> Command:
                 default=False,
                 help="Keep packed weights on disk, so that the next start is nearly instant.",
             ),
-            llama_cpp_options,
         ],
         command,
     )
@@ -208,6 +214,7 @@ def machine_options(command: Command) -> Command:
 def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
     """Load, and say on stderr how far packing the weights has come."""
     from oxibonsai.engine import load
+    from oxibonsai.engine.placement import device_for_layers
     from oxibonsai.loading import split_scaled
 
     plain, scaled = options.pop("lora", ()), options.pop("lora_scaled", ())
@@ -217,6 +224,9 @@ def load_engine(model: str | None, quant_type: str, **options: Any) -> Engine:
         byte_progress("Packing the weights") as progress,
     ):
         warnings.simplefilter("always", UserWarning)
+        options["device"], options["gpu_layers"] = device_for_layers(
+            options.get("device"), options.get("gpu_layers")
+        )
         engine = load(model, quant_type=quant_type, lora=lora, progress=progress, **options)
     warn([str(note.message) for note in notes])
     return engine

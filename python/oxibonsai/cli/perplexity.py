@@ -12,9 +12,16 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.model_choice import model_argument
-from oxibonsai.cli.options import json_option, load_engine, machine_options, model_options
-from oxibonsai.cli.output_path import OutputFile
+from oxibonsai.cli.options import (
+    json_option,
+    load_engine,
+    lora_options,
+    machine_options,
+    model_options,
+)
+from oxibonsai.cli.output import OutputFile
 from oxibonsai.engine import Engine
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.evaluate import (
@@ -35,7 +42,15 @@ from oxibonsai.files.whole_file import is_replaced, make_room, written_whole
 _DEFAULT_CTX_SIZE = 512
 
 
-@click.command()
+chunks_option = click.option(
+    "--chunks",
+    type=click.IntRange(-1),
+    callback=lambda _, __, value: value if value is not None and value > 0 else None,
+    help="Windows at most. Default: all.",
+)
+
+
+@click.command(cls=Command)
 @model_argument
 @model_options
 @click.option("--file", "-f", type=click.Path(path_type=Path), help="The text, in UTF-8.")
@@ -53,12 +68,27 @@ _DEFAULT_CTX_SIZE = 512
     help="Write the log-probabilities to a file, to compare other models with.",
 )
 @click.option(
+    "--kl-divergence",
+    is_flag=True,
+    hidden=True,
+    help="llama.cpp's: --kl-divergence-base is compared with, not written.",
+)
+@click.option(
+    "--kl-divergence-base",
+    "--save-all-logits",
+    "all_logits",
+    type=click.Path(path_type=Path),
+    metavar="BASE",
+    hidden=True,
+    help="llama.cpp's: --save-kl-base, or --kl-base with --kl-divergence.",
+)
+@click.option(
     "--ctx-size",
     "-c",
     type=click.IntRange(1),
     help=f"Tokens of a window. Default: {_DEFAULT_CTX_SIZE}, with --kl-base that file's.",
 )
-@click.option("--chunks", type=click.IntRange(1), help="Windows at most. Default: all.")
+@chunks_option
 @click.option(
     "--stride",
     "--ppl-stride",
@@ -66,6 +96,7 @@ _DEFAULT_CTX_SIZE = 512
     type=click.IntRange(1),
     help="Overlapping windows that begin every so many tokens. Default: side by side.",
 )
+@lora_options
 @machine_options
 @json_option
 def perplexity(
@@ -74,6 +105,8 @@ def perplexity(
     file: Path | None,
     kl_base: Path | None,
     save_kl_base: Path | None,
+    kl_divergence: bool,
+    all_logits: Path | None,
     ctx_size: int | None,
     chunks: int | None,
     stride: int | None,
@@ -81,6 +114,14 @@ def perplexity(
     **options: Any,
 ) -> None:
     """Measure perplexity, or divergence from a base, as llama-perplexity defines them."""
+    if kl_divergence and all_logits is None:
+        raise RequestError("--kl-divergence needs --kl-divergence-base, or give --kl-base alone")
+    if kl_divergence:
+        kl_base = kl_base or all_logits
+    elif all_logits is not None:
+        save_kl_base = save_kl_base or OutputFile().convert(
+            str(all_logits), None, click.get_current_context()
+        )
     text = None if file is None else read_text(file)
     if stride is not None and (kl_base is not None or save_kl_base is not None):
         raise RequestError("--stride does not go with --kl-base or --save-kl-base")

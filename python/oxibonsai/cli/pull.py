@@ -9,10 +9,10 @@ from pathlib import Path
 
 import rich_click as click
 
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option
-from oxibonsai.cli.output_path import OutputFile
+from oxibonsai.cli.output import OutputFile, file_facts
 from oxibonsai.cli.verify import hash_file
-from oxibonsai.cli.written import file_facts
 from oxibonsai.errors import RequestError, SourceError
 from oxibonsai.files.cache_folder import cache_folder
 from oxibonsai.files.scratch_folder import scratch_folder
@@ -24,7 +24,7 @@ from oxibonsai.sources.hub import find_hub_files
 from oxibonsai.sources.progress import progress_bar
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source")
 @click.option("--sha256", metavar="HASH", help="The hash that the file must have.")
 @click.option(

@@ -10,11 +10,10 @@ from typing import Any
 
 import rich_click as click
 
-from oxibonsai.cli.byte_progress import byte_progress
-from oxibonsai.cli.notices import warn
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option, threads_option
-from oxibonsai.cli.output_path import OutputFile
-from oxibonsai.cli.written import say_written, written_text
+from oxibonsai.cli.output import OutputFile, say_written, warn, written_text
+from oxibonsai.cli.progress import byte_progress
 from oxibonsai.devices import default_threads
 from oxibonsai.imatrix import read_imatrix
 from oxibonsai.loading import open_model
@@ -24,7 +23,7 @@ _PIPE_WIDTH = 200  # columns, of a table that no terminal cuts
 
 
 def type_pattern(text: str) -> tuple[str, str]:
-    """``REGEX=TYPE`` in its two parts."""
+    """Split ``REGEX=TYPE`` into its two parts."""
     pattern, equals, type_name = text.rpartition("=")
     if not equals or not pattern or not type_name:
         raise click.BadParameter(f"{text!r} is not REGEX=TYPE, such as 'ffn_down=Q6_K'")
@@ -37,18 +36,34 @@ def _patterns(
     return [type_pattern(v) for v in values]
 
 
+def _split_words(ctx: click.Context, words: tuple[str, ...]) -> tuple[str, Path, str, int | None]:
+    """Return llama-quantize's arguments: IN, OUT, TYPE and the number of threads."""
+    cores = None
+    if len(words) > 2 and words[-1].isdecimal():
+        words, cores = words[:-1], click.IntRange(1, 1024)(words[-1], ctx=ctx)
+    if len(words) == 2:
+        beside = Path(words[0]).parent / f"ggml-model-{words[1]}.gguf"
+        words = (words[0], str(beside), words[1])
+    if len(words) != 3:
+        raise click.UsageError(
+            f"quantize takes IN [OUT] TYPE [THREADS], and {len(words)} words are given", ctx
+        )
+    out: Path = OutputFile().convert(words[1], None, ctx)
+    return words[0], out, words[2], cores
+
+
 _NAMES = (
     f"TYPE is one of {', '.join(mix_names())}; Q3_K, Q4_K and Q5_K are their _M mixes, Q2_0 is Q2_0_g64 "
     "and PQ2_0 is Q2_0_g128. docs/quantize.md describes them."
 )
 
 
-@click.command(epilog=_NAMES)
-@click.argument("source", metavar="IN")
-@click.argument("out", metavar="OUT", type=OutputFile())
+@click.command(cls=Command, epilog=_NAMES)
 @click.argument(
-    "type_name",
-    metavar="TYPE",
+    "words",
+    metavar="IN [OUT] TYPE [THREADS]",
+    nargs=-1,
+    required=True,
     shell_complete=lambda _, __, begun: [n for n in mix_names() if n.startswith(begun.upper())],
 )
 @click.option("--pure", is_flag=True, help="One type for all matrices, without a mix's exceptions.")
@@ -80,10 +95,11 @@ _NAMES = (
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
 @threads_option
 @json_option
+@click.pass_context
 def quantize(
-    source: str,
-    out: Path,
-    type_name: str,
+    ctx: click.RichContext,
+    /,
+    words: tuple[str, ...],
     pure: bool,
     token_embedding_type: str | None,
     output_tensor_type: str | None,
@@ -96,8 +112,11 @@ def quantize(
 ) -> None:
     """Write the model IN as the GGUF file OUT with its matrices in TYPE.
 
-    IN is a GGUF file, any shard of a split one, a folder, hf:org/repo or pip:package.
+    IN is a GGUF file, any shard of a split one, a folder, hf:org/repo or pip:package. Without OUT,
+    it is ggml-model-TYPE.gguf beside IN.
     """
+    source, out, type_name, cores = _split_words(ctx, words)
+    threads = threads or cores
     rules = TypeRules(
         find_mix(type_name),
         pure=pure,

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import rich_click as click
 
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
 from oxibonsai.cli.prompt import read_texts
 
 
-@click.command()
+@click.command(cls=Command)
 @model_options
 @click.option("--query", "-q", required=True, help="The query to compare the documents with.")
 @click.argument("documents", nargs=-1, metavar="DOCUMENT...")

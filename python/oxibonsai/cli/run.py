@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ import rich_click as click
 
 from oxibonsai.chat import ChatRequest
 from oxibonsai.cli.chat_options import (
+    guess_template,
     reasoning_options,
     system_option,
+    take_reasoning,
     take_template,
     take_tools,
     template_options,
     tool_options,
 )
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.generation import Job, run_beams, run_samples
 from oxibonsai.cli.generation_options import (
     context_shift_options,
@@ -26,29 +30,28 @@ from oxibonsai.cli.generation_options import (
     take_speculation,
 )
 from oxibonsai.cli.image_options import (
-    check_is_no_picture,
+    check_is_no_image,
     check_sees,
     image_option,
     vision_options,
     with_images,
 )
-from oxibonsai.cli.llama_cpp_names import conversation_option
 from oxibonsai.cli.options import engine_options, json_option, load_engine, model_options
-from oxibonsai.cli.prompt import read_prompt
-from oxibonsai.cli.sampling_options import sampling_options, split_sampling
+from oxibonsai.cli.prompt import escape_option, file_option, prompt_option, read_prompt, split_model
+from oxibonsai.cli.sampling_options import GivenSampling, sampling_options, split_sampling
 from oxibonsai.cli.structure_options import split_structure, structure_options
 from oxibonsai.engine import Options
+from oxibonsai.engine.speculation.methods import AUTO
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling import SamplingParams
+from oxibonsai.structured import DescribedJson
 
 
-@click.command()
+@click.command(cls=Command)
 @model_options
-@click.argument("text", metavar="[PROMPT]", required=False)
-@click.option(
-    "--prompt", "-p", help="The prompt; also as an argument or a file; - or nothing: stdin."
-)
-@click.option("--file", "-f", type=click.Path(path_type=Path), help="Read the prompt from a file.")
+@click.argument("words", metavar="[MODEL] [PROMPT]", nargs=-1)
+@prompt_option("The prompt; also as an argument or a file; - or nothing: stdin.")
+@file_option("Read the prompt from a file.")
+@escape_option
 @click.option(
     "--raw",
     "--no-conversation",
@@ -57,7 +60,6 @@ from oxibonsai.sampling import SamplingParams
     is_flag=True,
     help="Take the prompt as it stands, without a chat template.",
 )
-@conversation_option("oxibonsai chat is for conversations", single_turn=True)
 @click.option(
     "--display-prompt/--no-display-prompt",
     "display_prompt",
@@ -83,10 +85,13 @@ from oxibonsai.sampling import SamplingParams
 @speculation_options
 @context_shift_options
 @json_option
+@click.pass_context
 def run(
+    ctx: click.RichContext,
+    /,
     model: str | None,
     quant_type: str,
-    text: str | None,
+    words: tuple[str, ...],
     prompt: str | None,
     file: Path | None,
     raw: bool,
@@ -97,8 +102,7 @@ def run(
     best_of: int | None,
     beams: int | None,
     length_penalty: float,
-    enable_thinking: bool | None,
-    thinking_budget: int | None,
+    hide_thinking: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -108,12 +112,14 @@ def run(
 
     The model's chat template is used where it has one, unless --raw is given.
     """
+    prompted = prompt is not None or file is not None
+    model, text = split_model(ctx, model, words, prompted=prompted)
     if images:
-        check_is_no_picture(text)
+        check_is_no_image(text)
     message = read_prompt(text, prompt, file, joins_stdin=True)
-    params = split_sampling(options)
+    sampling = split_sampling(options)
     tools, tool_choice = take_tools(options)
-    speculates = options["speculate"] != "off" or options["draft_model"] is not None
+    speculates = options["speculate"] != AUTO or options["draft_model"] is not None
     make_speculate = take_speculation(options)
     request = ChatRequest(
         messages=[
@@ -123,16 +129,15 @@ def run(
         tools=tools,
         tool_choice=tool_choice,
         structure=split_structure(options),
-        enable_thinking=enable_thinking,
-        thinking_budget=thinking_budget,
+        **take_reasoning(options),
     )
     own = Options(shift=take_context_shift(options))
-    if params.logprobs and not as_json:
+    if sampling.given.get("logprobs") and not as_json:
         raise RequestError("--logprobs needs --json: the probabilities are part of the object")
     if beams is not None:
         if request.structure or tools or samples > 1 or best_of is not None:
             raise RequestError("--beams goes with no structure, tools, --samples or --best-of")
-        _check_beams(params, others=own.shift is not None or speculates)
+        _check_beams(sampling, others=own.shift is not None or speculates)
     if best_of is not None and best_of < samples:
         raise RequestError(f"--best-of {best_of} is less than --samples {samples}")
     if raw and images:
@@ -141,37 +146,52 @@ def run(
         raise RequestError("--raw takes no chat template: leave out one of them")
     choose = take_template(options)
     engine = load_engine(model, quant_type, **options)
-    own = replace(own, speculate=make_speculate(engine))
+    if beams is None:
+        own = replace(own, speculate=make_speculate(engine))
     template = choose(engine)
     if images:
         check_sees(engine)
+    asks = [("--tools", tools), ("--image", images), ("--system", system is not None)]
+    needs = next((name for name, given in asks if given), None)
+    if raw and needs:
+        raise RequestError(f"{needs} needs a chat template: leave out --raw")
+    if template is None and needs:
+        template = guess_template(engine)
     if raw or template is None:
-        if system is not None or tools or images:
-            name = "--tools" if tools else "--image" if images else "--system"
-            raise RequestError(
-                f"{name} needs a chat template: leave out --raw, and where the model has none, give "
-                "one with --chat-template (chatml, or Jinja) or --chat-template-file"
-            )
+        params = sampling.params(engine.recommended, None)
         ids = engine.tokenizer.encode(message)
         job = Job(engine, params, replace(own, structure=request.structure), ids)
     else:
+        params = sampling.params(engine.recommended, request.thinks)
         job = Job.of_chat(engine, template, params, own, request)
     # Behind an encoder a text begins anew.
     continues = engine.model.config.decoder is None
     continues = continues and engine.tokenizer.decode(job.ids).endswith(message)
     if display_prompt and continues and request.structure is None:
         job = replace(job, opening=message)
+    if hide_thinking:
+        job = replace(job, shows_reasoning=False)
     if beams is not None:
         result = run_beams(job, beams, length_penalty, show=not as_json)
     else:
         result = run_samples(job, samples, best_of, show=not as_json)
+        if isinstance(request.structure, DescribedJson):
+            _check_answers(request.structure, result.get("samples", [result]))
     if as_json:
         click.echo(json.dumps(result, ensure_ascii=False))
 
 
-def _check_beams(params: SamplingParams, *, others: bool) -> None:
-    """Refuses what a search would pass over."""
-    if others or replace(params, max_tokens=None) != SamplingParams():
+def _check_answers(structure: DescribedJson, answers: Sequence[Mapping[str, Any]]) -> None:
+    """Say where whole answers break what the schema says and no grammar enforces."""
+    for answer in answers:
+        problem = structure.problem(answer["text"]) if answer["finish_reason"] == "stop" else ""
+        if problem:
+            click.echo(f"oxibonsai: the answer breaks the JSON schema: {problem}", err=True)
+
+
+def _check_beams(sampling: GivenSampling, *, others: bool) -> None:
+    """Refuse what a search would pass over."""
+    if others or not sampling.only_length:
         raise RequestError(
             "--beams takes no samples: of the options about sampling, speculation and context "
             "shift it goes with --max-tokens alone"

@@ -3,85 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.prompt import unescaped
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling import PRESETS, SamplingParams, preset
+from oxibonsai.known_models import Recommendation
+from oxibonsai.sampling import PARAMETERS, PRESETS, Parameter, SamplingParams, preset
+from oxibonsai.sampling.checks import STEP_NAMES, TOKEN_IDS, Each, flag
 
 Command = Callable[..., Any]
-SAMPLING_FIELDS = tuple(SamplingParams.__dataclass_fields__)
+SAMPLING_FIELDS = tuple(PARAMETERS)
+# Parameters whose options are spelled out below.
+_OWN = ("max_tokens", "logit_bias", "samplers")
 
+# Texts in which llama.cpp reads escapes.
+_WITH_ESCAPES = ("stop", "dry_sequence_breakers")
+# llama.cpp's letters for steps, of those that there are here.
+_LETTERS = {
+    "d": "dry", "k": "top_k", "y": "typ_p", "p": "top_p", "m": "min_p", "t": "temperature", "x": "xtc",
+    "e": "penalties",
+}  # fmt: skip
 _DEFAULT_TOKENS = 512
-
-# Field, further names, type of the value, what it means. Shown in this order.
-_VALUES: tuple[tuple[str, tuple[str, ...], type, str], ...] = (
-    ("min_tokens", (), int, "No end of the text before so many tokens."),
-    ("temperature", ("--temp",), float, "0 always takes the most likely token."),
-    ("top_k", (), int, "Keep the k most likely tokens; 0: all."),
-    ("top_p", (), float, "Keep the most likely tokens up to this total probability; 1: all."),
-    ("min_p", (), float, "Keep tokens with this share of the top probability; 0: all."),
-    ("repetition_penalty", ("--repeat-penalty",), float, "Against tokens seen before; 1: none."),
-    ("repetition_window", ("--repeat-last-n",), int, "Last tokens it looks at; -1: all."),
-    ("presence_penalty", (), float, "Against generated tokens, once each; 0: none."),
-    ("frequency_penalty", (), float, "Against generated tokens, each time; 0: none."),
-    ("dry_multiplier", (), float, "Against repeated passages (DRY); 0: none."),
-    ("dry_base", (), float, "Growth of DRY with the length of the passage."),
-    ("dry_allowed_length", (), int, "Passages shorter than this are free."),
-    ("dry_penalty_last_n", (), int, "Last tokens that DRY searches; -1: all, 0: none."),
-    ("xtc_probability", (), float, "Chance to drop the top choices (XTC); 0: never."),
-    ("xtc_threshold", (), float, "Probability of a top choice."),
-    (
-        "typical_p",
-        ("--typical",),
-        float,
-        "Keep the most typical tokens up to this total probability; 1: all.",
-    ),
-    ("top_a", (), float, "Keep tokens with this share of the squared top probability; 0: all."),
-    ("eta_cutoff", (), float, "Drop tokens below a cutoff that follows the entropy; 0: none."),
-    ("epsilon_cutoff", (), float, "Drop tokens below this probability; 0: none."),
-    ("dynatemp_range", (), float, "The temperature follows the entropy this far; 0: fixed."),
-    ("dynatemp_exponent", ("--dynatemp-exp",), float, "Shape of the dynamic temperature."),
-    (
-        "mirostat",
-        (),
-        int,
-        "1 or 2: control the surprisal; top-k, min-p and top-p are not used. 0: off.",
-    ),
-    ("mirostat_tau", ("--mirostat-ent",), float, "Target surprisal of mirostat, in bits."),
-    ("mirostat_eta", ("--mirostat-lr",), float, "How fast mirostat corrects."),
-    ("seed", ("-s",), int, "The same seed gives the same text. Default: random."),
-    ("top_logprobs", (), int, "With --logprobs: so many of the most likely tokens too."),
-)
-
-_LISTS: tuple[tuple[str, tuple[str, ...], type, str], ...] = (
-    ("stop", ("--stop", "--reverse-prompt", "-r"), str, "End before this text."),
-    ("stop_token_ids", ("--stop-token-id",), int, "End at this token."),
-    ("banned_tokens", ("--ban-token",), int, "Never choose this token."),
-    ("allowed_tokens", ("--allow-token",), int, "Choose none but these; the end of the text is one."),
-    ("bad_words", ("--bad-word",), str, "Never write this, with a space before it or without."),
-    (
-        "dry_sequence_breakers", ("--dry-sequence-breaker",), str,
-        "A text that ends a passage for DRY, in place of the default ones; none: no such text.",
-    ),
-)  # fmt: skip
-
-_FLAGS = (
-    ("ignore_eos", "Go on past the end of the text."),
-    ("logprobs", "Report the probability of each token."),
-    ("drawn_logprobs", "With --logprobs: of the distribution that tokens are drawn from."),
-)
-
-
-def _option(field: str, names: tuple[str, ...], **settings: Any) -> Command:
-    return click.option(f"--{field.replace('_', '-')}", *names, field, **settings)
 
 
 def _limit(_: click.Context, __: click.Parameter, value: int) -> int | None:
-    """llama.cpp's -1 and -2 are no limit but the context."""
+    """Return the limit; None for llama.cpp's -1 and -2, which mean the context's."""
     if value == 0:
         raise click.BadParameter("0 tokens are no text; -1 sets no limit")
     return value if value > 0 else None
@@ -103,12 +53,39 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     return tuple(name.strip() for name in re.split("[;,]", value) if name.strip())
 
 
+def _letters(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    unknown = sorted(set(value) - set(_LETTERS))
+    if unknown:
+        known = ", ".join(f"{letter} {name}" for letter, name in _LETTERS.items())
+        raise click.BadParameter(f"{unknown[0]!r} is no step: {known}")
+    return tuple(_LETTERS[letter] for letter in value)
+
+
+def _option(p: Parameter) -> Command:
+    if p.check is flag:
+        return click.option(*p.options, p.name, is_flag=True, help=p.text)
+    if isinstance(p.check, Each):
+        kind = int if p.check is TOKEN_IDS else str
+        text = f"{p.text} Can be given more than once."
+        callback = unescaped if p.name in _WITH_ESCAPES else None
+        return click.option(
+            *p.options, p.name, type=kind, multiple=True, callback=callback, help=text
+        )
+    default = f"Default: {p.default}."
+    if p.server is not None:
+        default = f"Default: what is recommended for the model, else {p.default}."
+    text = p.text if p.default is None else f"{p.text} {default}"
+    return click.option(*p.options, p.name, type=int if p.bounds.integer else float, help=text)
+
+
 def sampling_options(command: Command) -> Command:
-    """How tokens are chosen."""
+    """Add the options that say how tokens are chosen."""
     options = [
         click.option(
-            "--max-tokens", "-n", "--n-predict", "--predict", "max_tokens",
-            type=click.IntRange(-2), default=_DEFAULT_TOKENS, show_default=True,
+            *PARAMETERS["max_tokens"].options, "max_tokens", type=click.IntRange(-2),
+            default=_DEFAULT_TOKENS, show_default=True,
             callback=_limit, help="New tokens at most; -1: until the text ends or the context is full.",
         ),
         click.option(
@@ -116,16 +93,7 @@ def sampling_options(command: Command) -> Command:
             help="Settings to start from; other options change single ones.",
         ),
     ]  # fmt: skip
-    defaults = SamplingParams()
-    for field, names, kind, text in _VALUES:
-        default = getattr(defaults, field)
-        shown = text if default is None else f"{text} Default: {default}."
-        options.append(_option(field, names, type=kind, help=shown))
-    for field, names, kind, text in _LISTS:
-        shown = f"{text} Can be given more than once."
-        options.append(click.option(*names, field, type=kind, multiple=True, help=shown))
-    for field, text in _FLAGS:
-        options.append(_option(field, (), is_flag=True, help=text))
+    options += [_option(p) for p in PARAMETERS.values() if p.name not in _OWN]
     options += [
         click.option(
             "--logit-bias", "-l", "logit_bias", metavar="ID+BIAS", multiple=True, callback=_bias,
@@ -133,7 +101,11 @@ def sampling_options(command: Command) -> Command:
         ),
         click.option(
             "--samplers", metavar="A;B;C", callback=_names,
-            help=f"Which steps run, in which order. Default: {';'.join(defaults.samplers)}",
+            help=f"Which steps run, in which order. Default: {';'.join(STEP_NAMES)}",
+        ),
+        click.option(
+            "--sampler-seq", "--sampling-seq", "sampler_letters", metavar="LETTERS", callback=_letters,
+            hidden=True, help="The same by llama.cpp's letters.",
         ),
     ]  # fmt: skip
     for option in reversed(options):
@@ -141,13 +113,42 @@ def sampling_options(command: Command) -> Command:
     return command
 
 
-def split_sampling(options: dict[str, Any]) -> SamplingParams:
+@dataclass(frozen=True)
+class GivenSampling:
+    """Sampling as the command line has it.
+
+    Attributes:
+        given: By fields of :class:`SamplingParams`; a preset's are all of them.
+    """
+
+    given: Mapping[str, Any]
+
+    def params(self, recommended: Recommendation, thinks: bool | None) -> SamplingParams:
+        """Return complete parameters; what is not given is as recommended for the model.
+
+        Args:
+            recommended: For the model.
+            thinks: Whether the model reasons before it answers; None: its own default.
+        """
+        return recommended.params(thinks, self.given)
+
+    @property
+    def only_length(self) -> bool:
+        """Whether nothing is given but the most tokens."""
+        return self.given.keys() <= {"max_tokens"}
+
+
+def split_sampling(options: dict[str, Any]) -> GivenSampling:
     """Take the sampling options out of a command's options.
 
     Raises:
         RequestError: A value out of range; the message names the field.
     """
-    name = options.pop("preset")
+    name, letters = options.pop("preset"), options.pop("sampler_letters")
+    if letters is not None:
+        if options["samplers"] is not None:
+            raise RequestError("--samplers and --sampler-seq exclude each other")
+        options["samplers"] = letters
     fields = {field: options.pop(field) for field in SAMPLING_FIELDS}
     # Options that weren't given leave the preset as it is.
     given = {k: v for k, v in fields.items() if not (v is None or v is False or v in ((), {}))}
@@ -158,4 +159,5 @@ def split_sampling(options: dict[str, Any]) -> SamplingParams:
     for field in ("top_logprobs", "drawn_logprobs"):
         if field in given and "logprobs" not in given:
             raise RequestError(f"--{field.replace('_', '-')} needs --logprobs")
-    return replace(SamplingParams() if name is None else preset(name), **given)
+    params = replace(SamplingParams() if name is None else preset(name), **given)  # checks them
+    return GivenSampling(given if name is None else vars(params))

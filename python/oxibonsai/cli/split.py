@@ -8,10 +8,10 @@ from pathlib import Path
 
 import rich_click as click
 
-from oxibonsai.cli.byte_progress import byte_progress
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option
-from oxibonsai.cli.output_path import OutputFolder
-from oxibonsai.cli.written import file_facts, written_text
+from oxibonsai.cli.output import OutputFolder, file_facts, written_text
+from oxibonsai.cli.progress import byte_progress
 from oxibonsai.sources import resolve
 from oxibonsai.split import split as split_file
 
@@ -19,22 +19,31 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def byte_size(text: str) -> int:
-    """Bytes of ``2G``, ``500M`` and the like; units are powers of 1000, as llama.cpp's splitter has."""
+    """Return the bytes of ``2G``, ``500M`` and the like, in powers of 1000, as llama.cpp's splitter has."""
     match = re.fullmatch(r"([0-9]{1,12})([KMG]?)B?", text.upper(), re.ASCII)
     if match is None or int(match[1]) == 0:
         raise click.BadParameter(f"{text!r} is no size above zero like 2G or 500M")
     return int(match[1]) * _UNITS[match[2]]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", metavar="IN")
 @click.argument("out", metavar="OUT", type=OutputFolder())
 @click.option(
     "--max-size",
+    "--split-max-size",
+    "max_size",
     metavar="SIZE",
     help="Largest shard, like 2G or 500M (powers of 1000); a larger tensor has one to itself.",
 )
-@click.option("--max-tensors", metavar="N", type=click.IntRange(min=1), help="Most in a shard.")
+@click.option(
+    "--max-tensors",
+    "--split-max-tensors",
+    "max_tensors",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Most in a shard.",
+)
 @json_option
 def split(
     source: str, out: Path, max_size: str | None, max_tensors: int | None, as_json: bool

@@ -15,8 +15,9 @@ Command = Callable[..., Any]
 
 # Option and how its value becomes a structure; in the order of the help.
 _MAKERS: dict[str, Callable[[Any], Structure]] = {
-    "json_schema": lambda value: Structure.described_json(_schema_text(value)),
+    "json_schema": lambda value: _described(_schema_text(value)),
     "json_object": lambda _: Structure.json_object(),
+    "json_format": lambda value: _of_format(value),
     "regex": Structure.regex,
     "choice": Structure.choice,
     "grammar": Structure.gbnf,
@@ -29,10 +30,13 @@ def structure_options(command: Command) -> Command:
     """Add the options for the structure of the text; at most one of them may be used."""
     options = [
         click.option(
-            "--json-schema", metavar="FILE|JSON",
+            "--json-schema", "-j", "--json-schema-file", "-jf", "json_schema", metavar="FILE|JSON",
             help="A JSON document that a schema accepts: a file, or the schema itself.",
         ),
         click.option("--json-object", is_flag=True, help="Any JSON object."),
+        click.option(
+            "--format", "json_format", metavar="json|SCHEMA", hidden=True, help="The same as Ollama has it."
+        ),
         click.option("--regex", metavar="PATTERN", help="A match of a regular expression."),
         click.option(
             "--choice", multiple=True, metavar="TEXT", help="One of some texts; give it for each."
@@ -59,8 +63,24 @@ def split_structure(options: dict[str, Any]) -> Structure | None:
         return None
     if len(given) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        names = names.replace("--json-format", "--format")
         raise RequestError(f"{names} exclude each other: give one of them")
     return _MAKERS[given[0]](values[given[0]])
+
+
+def _of_format(value: str) -> Structure:
+    return Structure.json_object() if value == "json" else _described(_schema_text(value))
+
+
+def _described(schema: str) -> Structure:
+    structure = Structure.described_json(schema)
+    for place, keyword in structure.left_out:
+        click.echo(
+            f"oxibonsai: the JSON schema's {keyword!r} at {place or 'its root'} is not enforced; the "
+            "whole text is checked for it",
+            err=True,
+        )
+    return structure
 
 
 def _schema_text(value: str) -> str:

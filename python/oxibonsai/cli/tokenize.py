@@ -1,4 +1,4 @@
-"""``oxibonsai tokenize`` and ``detokenize``; vocabulary-only files are enough."""
+"""``oxibonsai tokenize`` and ``detokenize``; files and folders with a vocabulary alone are enough."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ from pathlib import Path
 
 import rich_click as click
 
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option, model_options
-from oxibonsai.cli.prompt import read_prompt
+from oxibonsai.cli.prompt import escape_option, file_option, prompt_option, read_prompt
 from oxibonsai.errors import RequestError
 from oxibonsai.loading import open_model
 from oxibonsai.tokenizer import Tokenizer
+from oxibonsai.tokenizer.files.loading import open_tokenizer, tokenizer_folder
 
 
 def _tokenizer(model: str | None, quant_type: str) -> Tokenizer:
+    folder = tokenizer_folder(model)
+    if folder is not None:
+        return open_tokenizer(folder)
     return Tokenizer.from_gguf(open_model(model, quant_type, vocabulary_only=True).file)
 
 
-@click.command()
+@click.command(cls=Command)
 @model_options
 @click.argument("text", required=False)
-@click.option("--prompt", "-p", help="The text; also as an argument, a file or on stdin.")
-@click.option("--file", "-f", type=click.Path(path_type=Path), help="Read the text from a file.")
-@click.option("--no-special", is_flag=True, help="Add no bos or eos.")
+@prompt_option("The text; also as an argument, a file or on stdin.")
+@file_option("Read the text from a file.")
+@escape_option
+@click.option("--no-special", "--no-bos", "no_special", is_flag=True, help="Add no bos or eos.")
 @click.option("--parse-special", is_flag=True, help="Turn the text of special tokens into them.")
 @json_option
 def tokenize(
@@ -48,7 +54,7 @@ def tokenize(
         click.echo(f"{token}\t{piece!r}")
 
 
-@click.command()
+@click.command(cls=Command)
 @model_options
 @click.argument("ids", nargs=-1, type=int)
 @click.option("--keep-special", is_flag=True, help="Write control tokens as their text.")

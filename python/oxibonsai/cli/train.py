@@ -10,9 +10,9 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option
-from oxibonsai.cli.output_path import OutputFolder
-from oxibonsai.cli.written import say_written, written_text
+from oxibonsai.cli.output import OutputFolder, say_written, written_text
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.train.settings import NetworkShape, TrainSettings, settings_choices
 
@@ -52,7 +52,7 @@ _SHORT = {"weight_format": "--type", "learning_rate": "--lr", "muon_learning_rat
 
 
 def shape_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Sizes of a network of random weights; with ``--init`` they are read."""
+    """Return the sizes of a network of random weights; with ``--init`` they are read."""
     defaults = {f.name: f.default for f in fields(NetworkShape)}
     for name, text in reversed(_SHAPE.items()):
         option = click.option(
@@ -66,7 +66,7 @@ def shape_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How to learn: the fields of ``TrainSettings``, which checks their ranges."""
+    """Add the options that say how to learn: the fields of ``TrainSettings``, which checks their ranges."""
     defaults = {f.name: f.default for f in fields(TrainSettings)}
     choices = settings_choices()
     for name, text in reversed(_LEARNING.items()):
@@ -84,7 +84,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("texts", metavar="TEXTS", type=_FILE)
 @click.argument("out", metavar="OUT", type=OutputFolder())
 @click.option(
@@ -131,7 +131,7 @@ def train(
 
 
 def require_extra() -> None:
-    """Says which extra is missing, before anything else is read.
+    """Say which extra is missing, before anything else is read.
 
     Raises:
         UnsupportedError: A package of the extra is not installed.

@@ -12,6 +12,7 @@ import rich_click as click
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.cli.device_report import verify_device
+from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import json_option, model_options
 from oxibonsai.errors import FormatError, RequestError
@@ -22,7 +23,7 @@ from oxibonsai.sources import resolve
 _SUSPICIOUS_SHARE = 0.02
 
 
-@click.command()
+@click.command(cls=Command)
 @model_argument
 @model_options
 @click.option("--sha256", metavar="HASH", help="The hash that the file must have.")
@@ -61,7 +62,7 @@ def verify(
 
 
 def check_file(path: Path, quant_type: str, sha256: str | None) -> dict[str, Any]:
-    """Facts of a whole file; FormatError names what is wrong with another."""
+    """Return the facts of a whole file; FormatError names what is wrong with another."""
     checkpoint = Checkpoint(path, quant_type)
     actual = hash_file(path)
     if sha256 is not None and actual != sha256.lower():

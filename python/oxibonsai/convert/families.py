@@ -1,9 +1,9 @@
-"""Families as today's table of converters has them: names, operations and keys come from a family."""
+"""Converters of families: names, operations and keys come from a family, shapes from its pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, cast
 
@@ -11,29 +11,38 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.architectures.schema.family import Family
-from oxibonsai.architectures.schema.operations import Array, keep_rows
+from oxibonsai.architectures.encoder import EncoderFamily
+from oxibonsai.architectures.families import FAMILIES
+from oxibonsai.architectures.layers.drafting import OwnCache, drafting_pass
+from oxibonsai.architectures.schema.family import Family, family_of_config_json
+from oxibonsai.architectures.schema.operations import Array, Operation, keep_rows, over_groups
 from oxibonsai.architectures.schema.sources import ConfigJson
 from oxibonsai.architectures.schema.tensors import Lazy, Tensor, TensorTable
+from oxibonsai.architectures.schema.wrapper import Wrapper
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert.affine import AffineParameter
-from oxibonsai.convert.block_codes import BlockParameter
-from oxibonsai.convert.float_types import Floats
-from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.parameters import Parameter
-from oxibonsai.convert.recipe import Converter, Metadata
-from oxibonsai.convert.text_tokenizer import tokenizer_keys
-from oxibonsai.convert.zero_points import ZeroPointParameter
-from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.checkpoint.float_types import Floats
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.metadata import Metadata
+from oxibonsai.checkpoint.packs.affine import AffineParameter
+from oxibonsai.checkpoint.packs.block_codes import BlockParameter
+from oxibonsai.checkpoint.packs.mxfp4 import Mxfp4Parameter
+from oxibonsai.checkpoint.packs.zero_points import ZeroPointParameter
+from oxibonsai.checkpoint.parameters import FloatParameter, Parameter
+from oxibonsai.convert.converter import Converter
+from oxibonsai.convert.pooling import projection_keys, projections
+from oxibonsai.convert.text_tokenizer import tokenizer_of
+from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.graph import Builder
 from oxibonsai.models.weights import Weights
 
+
+def config_json(folder: ModelFolder) -> ConfigJson:
+    """Return the folder's ``config.json`` as families read it."""
+    return ConfigJson(folder.config, folder.path / "config.json", lambda: folder.parameters)
+
+
 # What holds codes, scales and biases.
 Coded = AffineParameter | BlockParameter | ZeroPointParameter
-
-
-def _same_name(parameter: str) -> str | None:
-    return parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +51,26 @@ class FamilyConverter(Converter):
 
     Attributes:
         family: Describes the model.
-        renamed: What the family calls a parameter of the folder; None: it is no part of what is converted.
+        wrapper: Around the model; None: the folder holds nothing else.
+        variant: What converts one folder, where a model type has several families.
     """
 
     family: Family[Any]
-    renamed: Callable[[str], str | None] = _same_name
+    wrapper: Wrapper | None = None
+    variant: Callable[[ModelFolder], FamilyConverter] | None = None
 
     def table(self, folder: ModelFolder) -> tuple[Any, TensorTable]:
         """Return the config of a folder, and all of its tensors."""
         c = read_config(self.family, folder)
         return c, self.family.table(c, str(folder.path))
+
+    def chooses_type(self, entry: Tensor) -> bool:
+        """Return whether the user's choice of a type is about an entry's tensors."""
+        return entry.matrix
+
+    def projections(self, folder: ModelFolder) -> Mapping[str, npt.NDArray[np.float32]]:
+        """Return the matrices after pooling, by GGUF's names, where the family may have them."""
+        return projections(folder) if _projects(self.family) else {}
 
     def parameters(self, folder: ModelFolder) -> dict[str, Parameter]:
         """Return a folder's parameters by the family's names.
@@ -61,7 +80,7 @@ class FamilyConverter(Converter):
         """
         found: dict[str, Parameter] = {}
         for name, held in folder.parameters.items():
-            own = self.renamed(name)
+            own = name if self.wrapper is None else self.wrapper.text_name(name)
             if own is None:
                 continue
             own = self.family.spelled(own)
@@ -71,19 +90,65 @@ class FamilyConverter(Converter):
         return found
 
 
+def _projects(family: Family[Any]) -> bool:
+    return isinstance(family, EncoderFamily) and family.projects
+
+
 def converter_of(family: Family[Any]) -> FamilyConverter:
     """Return a family's entry in the table of converters."""
+    tokenizer = tokenizer_of(family.name, encoder=isinstance(family, EncoderFamily))
 
     def metadata(folder: ModelFolder) -> Metadata:
         own = family.write_gguf(read_config(family, folder))
-        return {**own, **tokenizer_keys(folder)}
+        after = projection_keys(folder, family.name) if _projects(family) else {}
+        return {**own, **after, **tokenizer(folder)}
 
-    return FamilyConverter(family.name, metadata, family=family)
+    return FamilyConverter(family.name, metadata, family=family, notes=family.notes)
+
+
+def converters_of(families: Iterable[Family[Any]]) -> dict[str, FamilyConverter]:
+    """Return the entries of families in the table of converters by model types, wrappers' among them."""
+    named: dict[str, list[FamilyConverter]] = {}
+    for family in families:
+        own = converter_of(family)
+        for kind in family.model_types:
+            named.setdefault(kind, []).append(own)
+        if family.wrapper is not None:
+            for kind in family.wrapper.model_types:
+                named.setdefault(kind, []).append(within(family.wrapper, own))
+    return {kind: _converter_of_type(found) for kind, found in named.items()}
+
+
+def _converter_of_type(converters: list[FamilyConverter]) -> FamilyConverter:
+    """Return what converts all folders of one model type, whose ``config.json`` says the family."""
+    if len(converters) == 1:
+        return converters[0]
+
+    def variant(folder: ModelFolder) -> FamilyConverter:
+        found = family_of_config_json([c.family for c in converters], config_json(folder))
+        return next(c for c in converters if c.family is found)
+
+    return replace(converters[0], variant=variant)
+
+
+def within(wrapper: Wrapper, converter: FamilyConverter) -> FamilyConverter:
+    """Return what converts the language model in a folder of a larger model."""
+    variant = converter.variant
+    return replace(
+        converter,
+        config=lambda folder: wrapper.text_config(config_json(folder)),
+        wrapper=wrapper,
+        notes=(*converter.notes, *wrapper.notes),
+        variant=None if variant is None else lambda folder: within(wrapper, variant(folder)),
+    )
+
+
+CONVERTERS = converters_of(FAMILIES)  # by config.json's model_type, or what model_kind makes of it
 
 
 def read_config(family: Family[Any], folder: ModelFolder) -> Any:
     """Return the config of a folder's ``config.json``."""
-    return family.read_config_json(ConfigJson(folder.config, folder.path / "config.json"))
+    return family.read_config_json(config_json(folder))
 
 
 @dataclass(frozen=True)
@@ -94,11 +159,13 @@ class Rearranged:
         entry: Of the table.
         held: Its parameters.
         place: Which of its tensors this is.
+        where: The folder, for errors.
     """
 
     entry: Tensor
     held: Sequence[Parameter]
     place: int
+    where: str
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -107,9 +174,9 @@ class Rearranged:
 
     @property
     def exact_type(self) -> str:
-        """Return the type that all parameters share, if it holds the tensor, too; else float32."""
+        """Return the type of floats that all parameters share; float32 for any other."""
         kinds = {h.exact_type for h in self.held}
-        return kinds.pop() if self.entry.moves and kinds in ({"f16"}, {"bf16"}) else "f32"
+        return kinds.pop() if kinds in ({"f16"}, {"bf16"}) else "f32"
 
     def values(self) -> Floats:
         """Return the tensor as float32."""
@@ -121,30 +188,70 @@ class Rearranged:
 
 
 @dataclass(frozen=True)
-class RearrangedCodes(Rearranged):
-    """A packed matrix whose codes, scales and biases are moved together by rows."""
-
-    held: Sequence[Coded]
+class _RearrangedRows(Rearranged):
+    """A tensor whose rows are moved as they are stored."""
 
     @property
     def exact_type(self) -> str:
-        """Return the type of the packed matrix."""
+        """Return the type that all parameters have."""
         return self.held[0].exact_type
+
+    def _moved(self, operations: Sequence[Operation], arrays: list[Array]) -> Array:
+        """Return what operations make of rows of any kind: [rows of all matrices, columns]."""
+        for operation in operations:
+            arrays = operation.apply(arrays)
+        moved = arrays[self.place]
+        return np.ascontiguousarray(moved.reshape(-1, moved.shape[-1]))
+
+
+@dataclass(frozen=True)
+class RearrangedFloats(_RearrangedRows):
+    """Matrices of one type of floats, which are moved as they are stored."""
+
+    held: Sequence[FloatParameter]
+
+    def bits(self) -> npt.NDArray[np.unsignedinteger]:
+        """Return all values as integers of their size: [rows, columns]."""
+        return self._moved(self.entry.operations, [held.bits() for held in self.held])
+
+
+@dataclass(frozen=True)
+class RearrangedCodes(_RearrangedRows):
+    """Packed matrices whose codes, scales and biases are moved together."""
+
+    held: Sequence[Coded]
 
     def codes(self) -> npt.NDArray[np.uint8]:
         """Return all codes: [rows, cols]."""
-        return self._moved(self.held[0].codes())
+        return self._moved(self.entry.operations, [held.codes() for held in self.held])
 
     def affine(self) -> tuple[Floats, Floats]:
-        """Return scales and biases: [rows, groups]."""
-        scales, biases = self.held[0].affine()
-        return self._moved(scales), self._moved(biases)
+        """Return scales and biases: [rows, groups].
 
-    def _moved(self, rows: Array) -> Array:
-        arrays = [rows]
-        for operation in self.entry.operations:
-            arrays = operation.apply(arrays)
-        return np.ascontiguousarray(arrays[self.place])
+        Raises:
+            UnsupportedError: Groups of weights would be taken apart.
+        """
+        scales, biases = zip(*(held.affine() for held in self.held), strict=True)
+        shapes = [held.shape for held in self.held]
+        group = shapes[0][-1] // scales[0].shape[-1]
+        steps = over_groups(self.entry.operations, shapes, group)
+        if steps is None:
+            raise UnsupportedError(
+                f"{self.where}: parameter {self.entry.parameters[0]} has groups of {group} weights, "
+                "which an order of heads would take apart"
+            )
+        return self._moved(steps, list(scales)), self._moved(steps, list(biases))
+
+
+@dataclass(frozen=True)
+class RearrangedBlocks(_RearrangedRows):
+    """MXFP4 matrices whose blocks are moved."""
+
+    held: Sequence[Mxfp4Parameter]
+
+    def blocks(self) -> npt.NDArray[np.uint8]:
+        """Return all blocks: [rows, bytes of a row]."""
+        return self._moved(self.entry.operations, [held.blocks() for held in self.held])
 
 
 def rearranged(where: str, entry: Tensor, held: Sequence[Parameter]) -> list[Parameter]:
@@ -159,15 +266,22 @@ def rearranged(where: str, entry: Tensor, held: Sequence[Parameter]) -> list[Par
         entry.forwards([Lazy(h.shape, h.values) for h in held])
     except FormatError as e:
         raise FormatError(f"{where}: {e}") from e
-    kind = RearrangedCodes if len(held) == 1 and _keeps_codes(entry, held[0]) else Rearranged
-    return [kind(entry, held, place) for place in range(len(entry.tensors))]  # type: ignore[arg-type]
+    kind = _kind(entry, held)
+    return [kind(entry, held, place, where) for place in range(len(entry.tensors))]
 
 
-def _keeps_codes(entry: Tensor, held: Parameter) -> bool:
-    """Return whether a parameter is packed, and whole rows of it are moved."""
-    if not entry.moves or not isinstance(held, Coded):
-        return False
-    return keep_rows(entry.operations, held.shape)
+def _kind(entry: Tensor, held: Sequence[Parameter]) -> type[Rearranged]:
+    """Return what keeps rows as they are stored, if all parameters are stored alike."""
+    if not entry.moves or len({h.exact_type for h in held}) > 1:
+        return Rearranged
+    shapes = [h.shape for h in held]
+    if all(isinstance(h, FloatParameter) for h in held):
+        return RearrangedFloats
+    if all(isinstance(h, Coded) for h in held):
+        moved = over_groups(entry.operations, shapes, 1) is not None
+        return RearrangedCodes if moved else Rearranged
+    blocks = all(isinstance(h, Mxfp4Parameter) for h in held)
+    return RearrangedBlocks if blocks and keep_rows(entry.operations, shapes) else Rearranged
 
 
 class _Shapes:
@@ -215,6 +329,8 @@ def check_shapes(
     weights = Weights(cast(Checkpoint, _Shapes(where, family.name, shapes)))
     try:
         family.whole_pass(Builder(), c, weights)
+        if family.drafting_layer is not None and c.num_nextn_predict_layers > 0:
+            drafting_pass(OwnCache(), c, weights, family.drafting_layer)
     except FormatError as e:
         raise FormatError(f"{e}, as config.json asks for") from e
     except RequestError as e:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.multimodal import INNER, inner_recipe
-from oxibonsai.convert.qwen3_reranker import is_reranker
-from oxibonsai.convert.recipes import RECIPES
-from oxibonsai.convert.writing import refuse_same, write_model
+from oxibonsai.architectures.wrappers import TEXT_TYPES
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.convert.families import CONVERTERS
+from oxibonsai.convert.hadamard_folder import PACK_TYPE, PACKED_TYPE, with_rotation
+from oxibonsai.convert.multimodal import inner_converter
+from oxibonsai.convert.writing import PlannedModel, plan_model
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
+from oxibonsai.tokenizer.files.vocabulary_keys import vocabulary_notes
 
 
 def convert(
@@ -31,11 +34,11 @@ def convert(
             the ONNX file in it.
         out: The file; replaced where it exists.
         dtype: Of matrices. ``"auto"`` loses nothing: each as it is stored; 8-bit floats with their
-            scales as f32; MLX packs of 1, 2, 4 and 8 bits as q1_0, q2_0_g64, q4_1 and q8_0; ONNX's of 2
-            and 8 bits likewise. 4-bit packs of AutoAWQ, GPTQ and ONNX become q4_1, with minima rounded to
-            float16, or q4_0 where ONNX's zero points are all 8; ONNX's scales of 4 and 8 bits are rounded
-            to float16 where they are float32. ``"f32"``,
-            ``"f16"`` and ``"bf16"`` round to nearest even. ``"q1_0"``, ``"q2_0_g64"``, ``"pq2_0"`` and
+            scales as f32; MLX packs of 1, 2, 4 and 8 bits as q1_0, pq2_0 (groups of 64: q2_0_g64), q4_1
+            and q8_0; ONNX's of 2 and 8 bits as q2_0_g64 and q8_0. 4-bit packs of AutoAWQ, GPTQ and ONNX
+            become q4_1, with minima rounded to float16, or q4_0 where ONNX's zero points are all 8; ONNX's
+            scales of 4 and 8 bits are rounded to float16 where they are float32. ``"f32"``, ``"f16"`` and
+            ``"bf16"`` round to nearest even. ``"q1_0"``, ``"q2_0_g64"``, ``"pq2_0"`` and
             ``"ptq1_0"`` are for weights that are binary or ternary already, which is checked group by
             group. Any other type or mix of ``oxibonsai quantize`` rounds as that does. Vectors and small
             tables stay f32.
@@ -46,31 +49,43 @@ def convert(
 
     Returns:
         What the user should know: types that gave way to others, weights that were destroyed, parts of
-        the model that were left out.
+        the model that were left out, what the tokenizer does that GGUF has no place for.
 
     Raises:
         RequestError: There is no such dtype, or it needs an importance matrix.
         FormatError: The folder lacks something, or a value does not fit the dtype.
-        UnsupportedError: It asks for what no recipe knows.
+        UnsupportedError: It asks for what no family has.
     """
-    folder, out = Path(folder), Path(out)
-    refuse_same(folder, out)
-    source = ModelFolder(folder)
+    planned = plan_language_model(folder, dtype=dtype, name=name, weights=weights, threads=threads)
+    return planned.write(Path(out), progress)
+
+
+def plan_language_model(
+    folder: str | os.PathLike[str],
+    *,
+    dtype: str = "auto",
+    name: str = "",
+    weights: bool = True,
+    threads: int = 1,
+) -> PlannedModel:
+    """Return the keys and tensors of the file that :func:`convert` writes; arguments as there."""
+    source = ModelFolder(Path(folder))
     kind = model_kind(source)
-    recipe = inner_recipe(source, RECIPES) or RECIPES.get(kind)
-    if recipe is None:
+    converter = inner_converter(source) or CONVERTERS.get(kind)
+    if converter is None:
         raise UnsupportedError(
             f"{folder} holds a model of type {kind!r}; convert knows "
-            + ", ".join(sorted({*RECIPES, *INNER}))
+            + ", ".join(sorted({*CONVERTERS, *TEXT_TYPES}))
         )
-    return write_model(
-        source, recipe, out, dtype=dtype, name=name, weights=weights, threads=threads,
-        progress=progress,
+    planned = plan_model(
+        source, with_rotation(source, converter), dtype=dtype, name=name, weights=weights,
+        threads=threads,
     )  # fmt: skip
+    return replace(planned, notes=[*planned.notes, *vocabulary_notes(source.path)])
 
 
 def model_kind(folder: ModelFolder) -> str:
-    """``model_type``, made more exact where several architectures share one."""
+    """Return ``model_type``, made more exact where several architectures share one."""
     config = folder.config
     kind = str(config.get("model_type"))
     if kind == "bert" and config.get("position_embedding_type") == "alibi":
@@ -79,12 +94,6 @@ def model_kind(folder: ModelFolder) -> str:
         return "jina_embeddings_v3"
     if kind == "nomic_bert" and config.get("moe_every_n_layers"):
         return "nomic_bert_moe"
-    if kind == "gemma3_text" and config.get("architectures") == ["Gemma3TextModel"]:
-        return "embeddinggemma" if config.get("use_bidirectional_attention") is True else kind
-    if kind in ("t5", "mt5", "umt5") and str(config.get("architectures")).endswith(
-        "EncoderModel']"
-    ):
-        return "t5_encoder"
-    if kind == "qwen3" and is_reranker(folder):
-        return "qwen3_reranker"
+    if kind == PACK_TYPE:
+        return PACKED_TYPE
     return kind

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, cast
 
 import numpy as np
 
-from oxibonsai import _core
-from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.operations import Transpose, keep_rows
 from oxibonsai.architectures.schema.tensors import Tensor
-from oxibonsai.convert.exact_blocks import Bytes
-from oxibonsai.convert.families import FamilyConverter
-from oxibonsai.convert.float_types import PLAIN, Floats
-from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.parameters import FloatParameter
+from oxibonsai.checkpoint.float_types import PLAIN, Bytes, Floats
+from oxibonsai.checkpoint.metadata import Metadata
+from oxibonsai.checkpoint.parameters import FloatParameter
+from oxibonsai.checkpoint.safetensors_file import StoredTensor, read_header
 from oxibonsai.convert.peft_config import PeftConfig, read_peft_config
-from oxibonsai.convert.recipe import Metadata, Recipe
-from oxibonsai.convert.recipes import RECIPES
-from oxibonsai.convert.safetensors_file import StoredTensor, read_header
+from oxibonsai.convert.plan import Planned
 from oxibonsai.convert.stored_types import encode
+from oxibonsai.convert.writing import PlannedModel
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.files.whole_file import written_whole
 from oxibonsai.models.config import ModelConfig
+from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.weight_types import WeightType, type_named
 
 _TENSORS = "adapter_model.safetensors"
@@ -72,24 +66,29 @@ def convert_lora(
         FormatError: A file is missing or damaged, or contradicts the other.
         UnsupportedError: The adapter is no plain LoRA of linear layers.
     """
-    folder, out = Path(folder), Path(out)
+    plan_lora(folder, base).write(Path(out), None)
+
+
+def plan_lora(folder: str | os.PathLike[str], base: ModelConfig) -> PlannedModel:
+    """Return the keys and tensors of the file that :func:`convert_lora` writes; arguments as there."""
+    folder = Path(folder)
     config = read_peft_config(folder)
     parts = _parts(folder, base)
     for part in parts:
         _check_rank(part, config)
-    with written_whole(out) as sink:
-        writer = _core.GgufWriter(sink)
-        for key, value in _keys(folder, base, config).items():
-            writer.add_metadata(key, *value)
-        for part in parts:
-            kind = _type(part, config)
-            writer.add_tensor(
-                part.name, part.held.shape, kind.gguf_id, kind.size(math.prod(part.held.shape))
-            )
-        writer.write_header()
-        for part in parts:
-            writer.write_tensor(_blocks(part, config))
-        writer.close()
+    return PlannedModel(
+        folder, _keys(folder, base, config), [_planned(p, config) for p in parts], []
+    )
+
+
+def _planned(part: _Part, config: PeftConfig) -> Planned:
+    return Planned(
+        part.name,
+        part.held.shape,
+        _type(part, config),
+        lambda: (_blocks(part, config), Loss()),
+        (part.held.stored,),
+    )
 
 
 def _keys(folder: Path, base: ModelConfig, config: PeftConfig) -> Metadata:
@@ -107,7 +106,7 @@ def _parts(folder: Path, base: ModelConfig) -> list[_Part]:
     if not path.is_file():
         raise FormatError(f"{folder} has no {_TENSORS}; save the adapter in that format first")
     header = read_header(path)
-    names = _names(base, header)
+    names = _Names(base, header)
     found: dict[str, _Part] = {}
     for stored in header.values():
         if stored.name.endswith(_FROZEN):
@@ -154,51 +153,46 @@ def _ratio(part: _Part, config: PeftConfig) -> float:
     return config.full_alpha(part.module) / config.full_alpha() if part.letter == "B" else 1.0
 
 
-class _Names(Protocol):
-    """The names of the model's tensors, and the order of their rows and columns."""
-
-    architecture: str
-
-    def tensor(self, parameter: str) -> str | None:
-        """Return GGUF's name of a matrix of linear layers; None: it is none."""
-        ...
-
-    def in_order(self, part: _Part, values: Floats) -> Floats:
-        """Return the values of a part in the order of the model's file."""
-        ...
-
-
-class _FamilyNames:
-    """Names and order as a family's table has them.
+class _Names:
+    """The names of the model's tensors, and the order of their rows and columns.
 
     The table has the layers that the adapter names: one too many is told by the model, which lacks it.
     """
 
-    def __init__(
-        self, family: Family[Any], base: ModelConfig, header: Mapping[str, StoredTensor]
-    ) -> None:
+    def __init__(self, base: ModelConfig, header: Mapping[str, StoredTensor]) -> None:
+        family = base.family
         self.architecture, self._family, self._header = family.name, family, header
         numbers = [int(n) for name in header for n in re.findall(r"\.([0-9]{1,4})\.", name)]
-        config = replace(base.of_family, num_hidden_layers=max(numbers, default=0) + 1)
-        self._table = family.table(config, family.name)
+        layers = max(base.num_hidden_layers, max(numbers, default=0) + 1)
+        try:
+            config = replace(base.of_family, num_hidden_layers=layers)
+            self._table = family.table(config, family.name)
+        except IndexError:  # the config lists what each layer is, and has none for further ones
+            self._table = family.table(base.of_family, family.name)
         self._entries: dict[str, Tensor] = {}
 
     def tensor(self, parameter: str) -> str | None:
+        """Return GGUF's name of a matrix of linear layers; None: it is none."""
+        wrapper = self._family.wrapper
+        own = parameter if wrapper is None else wrapper.text_name(parameter)
         try:
-            entry = self._table.entry_of(self._family.spelled(parameter))
+            entry = None if own is None else self._table.entry_of(self._family.spelled(own))
         except UnsupportedError:
             return None
-        if entry is None or not entry.matrix:
+        if entry is None or not entry.matrix or len(entry.parameters) > 1:
             return None
         return self._entries.setdefault(entry.tensors[0], entry).tensors[0]
 
     def in_order(self, part: _Part, values: Floats) -> Floats:
+        """Return the values of a part in the order of the model's file."""
         entry = self._entries[part.tensor]
         # Whatever its model's matrices are, an adapter's are those of a linear layer.
         steps = [step for step in entry.operations if not isinstance(step, Transpose)]
         b = self._header.get(part.held.stored.name.replace(".lora_A.", ".lora_B."))
         try:
-            whole = b is None or keep_rows(steps, b.shape)  # a part without B is refused elsewhere
+            whole = b is None or keep_rows(
+                steps, [b.shape]
+            )  # a part without B is refused elsewhere
         except ValueError as e:
             assert b is not None
             raise FormatError(f"{b.path}: tensor {b.name} has {b.shape[0]} rows, but {e}") from e
@@ -210,67 +204,6 @@ class _FamilyNames:
         for step in steps if part.letter == "B" else ():
             arrays = step.apply(arrays)
         return arrays[0]
-
-
-class _RecipeNames:
-    """Names and order as a recipe has them, which asks a folder for sizes; the model answers."""
-
-    def __init__(self, recipe: Recipe, base: ModelConfig) -> None:
-        self.architecture, self._recipe = recipe.architecture, recipe
-        self._sizes = {
-            "head_dim": base.head_dim,
-            "hidden_size": base.hidden_size,
-            "num_attention_heads": base.num_attention_heads,
-            "num_key_value_heads": base.num_key_value_heads,
-        }
-
-    def tensor(self, parameter: str) -> str | None:
-        try:
-            name = self._recipe.tensor_name(parameter)
-        except UnsupportedError:
-            return None
-        return name if name is not None and self._recipe.is_matrix(name) else None
-
-    def in_order(self, part: _Part, values: Floats) -> Floats:
-        sizes = cast(ModelFolder, _Sizes(self._sizes, part.where))
-        axis = 0 if part.letter == "B" else 1
-        order_of = self._recipe.row_order if part.letter == "B" else self._recipe.column_order
-        order = order_of(sizes, part.tensor)
-        if order is None:
-            return values
-        if len(order) != values.shape[axis]:
-            raise FormatError(
-                f"{part.where} has {values.shape[axis]} {('rows', 'columns')[axis]}, but {part.tensor} of "
-                f"the model has {len(order)}"
-            )
-        return values.take(order, axis=axis)
-
-
-class _Sizes:
-    """A model's answers to what recipes ask of a folder about the order of rows."""
-
-    def __init__(self, sizes: dict[str, int], where: str) -> None:
-        self.config, self._where = sizes, where
-
-    def count(self, key: str) -> int:
-        """As of :class:`ModelFolder`."""
-        if key not in self.config:
-            raise UnsupportedError(
-                f"{self._where} changes a part of the model whose rows lie as {key} says, which convert "
-                "does not know without the model's folder"
-            )
-        return self.config[key]
-
-
-def _names(base: ModelConfig, header: Mapping[str, StoredTensor]) -> _Names:
-    found = next((r for r in RECIPES.values() if r.architecture == base.architecture), None)
-    if isinstance(found, FamilyConverter):
-        return _FamilyNames(found.family, base, header)
-    if not isinstance(found, Recipe):
-        raise UnsupportedError(
-            f"adapters for {base.architecture} cannot be converted: convert does not know its names"
-        )
-    return _RecipeNames(found, base)
 
 
 def _type(part: _Part, config: PeftConfig) -> WeightType:

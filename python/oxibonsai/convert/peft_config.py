@@ -132,7 +132,7 @@ def _refuse_others(path: Path, values: dict[str, Any]) -> None:
 
 
 def _pattern(path: Path, values: dict[str, Any], key: str) -> dict[str, Any]:
-    """PEFT has regular expressions there; names of modules are what its own tools write."""
+    """Return values by name of a module: PEFT allows regular expressions, its own tools write names."""
     found = values.get(key) or {}
     if not isinstance(found, dict):
         raise FormatError(f"{path}: {key} is no object")

@@ -5,21 +5,35 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from oxibonsai.convert.exact_blocks import EXACT_TYPES, Bytes, encode_exactly
-from oxibonsai.convert.float_types import Floats
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.checkpoint.float_types import Bytes, Floats
+from oxibonsai.checkpoint.packs.exact_blocks import EXACT_TYPES, encode_exactly
 from oxibonsai.quantize.blocks import Loss, Matrix, encode_matrix
 from oxibonsai.quantize.weight_types import type_named
 
+_EXPONENT = {"f32": 0x7F800000, "f16": 0x7C00, "bf16": 0x7F80}
+_CHECKED = 1 << 20  # numbers at once
+
+
+def are_finite(bits: npt.NDArray[np.unsignedinteger], type_name: str) -> bool:
+    """Return whether floats are neither infinite nor NaN; ``bits`` are integers of their size."""
+    flat = bits.reshape(-1)
+    mask = flat.dtype.type(_EXPONENT[type_name])
+    slabs = (flat[i : i + _CHECKED] for i in range(0, flat.size, _CHECKED))
+    return all(((slab & mask) != mask).all() for slab in slabs)
+
 
 def encode(values: Floats, type_name: str, where: str) -> Bytes:
-    """As :func:`encode_measured`, the bytes alone."""
+    """Do what :func:`encode_measured` does; return the bytes alone."""
     return encode_measured(values, type_name, where)[0]
 
 
 def encode_measured(
     values: Floats, type_name: str, where: str, *, doubles: bool = False, threads: int = 1
 ) -> tuple[Bytes, Loss]:
-    """Values as a tensor's bytes, and what is lost.
+    """Return a tensor's bytes of values, and what is lost.
 
     Floats are rounded to nearest even, binary and ternary types hold the values exactly, the others
     are as ``oxibonsai quantize`` makes them.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from oxibonsai.convert.exact_blocks import EXACT_TYPES
-from oxibonsai.convert.parameters import Parameter
-from oxibonsai.convert.recipe import Metadata
+from oxibonsai.checkpoint.metadata import Metadata
+from oxibonsai.checkpoint.packs.exact_blocks import EXACT_TYPES
+from oxibonsai.checkpoint.parameters import Parameter
 from oxibonsai.errors import RequestError
-from oxibonsai.quantize.choice import ModelShape, Tensor, TypeRules, choose
 from oxibonsai.quantize.importance import check_importance
 from oxibonsai.quantize.mixes import Mix, file_type_of, find_mix, mix_names
 from oxibonsai.quantize.plan import fallback_warnings
+from oxibonsai.quantize.type_choice import ModelShape, Tensor, TypeRules, choose
 from oxibonsai.quantize.weight_types import WeightType, find_type, type_named
 
 _AUTO, _FLOATS = "auto", ("f32", "f16", "bf16")
@@ -21,7 +21,7 @@ _EXACT = {type_named(name).name: name for name in EXACT_TYPES}
 
 
 def check_dtype(dtype: str) -> None:
-    """RequestError where no :class:`Target` knows the name; costs nothing, so it comes first."""
+    """Raise RequestError where no :class:`Target` knows the name; costs nothing, so it comes first."""
     _parsed(dtype)
 
 
@@ -59,7 +59,7 @@ class Target:
         return {c.tensor.name: c.type.name for c in choices}
 
     def file_type(self, tensors: Sequence[tuple[tuple[int, ...], int, WeightType]]) -> int | None:
-        """``general.file_type`` of tensors with such shapes, weights and types; None: it has none.
+        """Return ``general.file_type`` of tensors with such shapes, weights and types; None: it has none.
 
         A mix has its own; else it is that of the type which most weights have.
         """

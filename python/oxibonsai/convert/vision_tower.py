@@ -6,19 +6,20 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.recipe import Recipe
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.convert.converter import TowerConverter
+from oxibonsai.convert.hadamard_folder import PACK_TYPE
 from oxibonsai.convert.towers.internvl import INTERNVL
 from oxibonsai.convert.towers.llava import LLAVA
 from oxibonsai.convert.towers.pixtral import PIXTRAL
 from oxibonsai.convert.towers.qwen_vl import QWEN2VL, QWEN3VL, QWEN25VL
 from oxibonsai.convert.towers.siglip import GEMMA3, IDEFICS3
 from oxibonsai.convert.towers.tower import is_matrix
-from oxibonsai.convert.writing import refuse_same, write_model
+from oxibonsai.convert.writing import PlannedModel, plan_model
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.files.progress import Progress
 
-TOWERS: dict[str, Recipe] = {  # by config.json's model_type
+TOWERS: dict[str, TowerConverter] = {  # by config.json's model_type
     "gemma3": GEMMA3,
     "idefics3": IDEFICS3,
     "internvl": INTERNVL,
@@ -31,16 +32,17 @@ TOWERS: dict[str, Recipe] = {  # by config.json's model_type
     "qwen3_vl_moe": QWEN3VL,
     "qwen3_5": QWEN3VL,
     "qwen3_5_moe": QWEN3VL,
+    PACK_TYPE: QWEN3VL,  # whose rotation is that of the language model alone
     "smolvlm": IDEFICS3,
 }
 
 
 def has_tower(folder: Path) -> bool:
-    """Whether a folder's model sees, with a tower that :func:`convert_tower` knows."""
+    """Return whether a folder's model sees, with a tower that :func:`convert_tower` knows."""
     if not (folder / "config.json").is_file():
         return False
-    config = ModelFolder(folder).config
-    return str(config.get("model_type")) in TOWERS and isinstance(config.get("vision_config"), dict)
+    source = ModelFolder(folder)
+    return str(source.config.get("model_type")) in TOWERS and _sees(source)
 
 
 def convert_tower(
@@ -72,28 +74,37 @@ def convert_tower(
         FormatError: The folder lacks something.
         UnsupportedError: It has no tower that is known.
     """
-    folder, out = Path(folder), Path(out)
-    refuse_same(folder, out)
-    source = ModelFolder(folder)
-    recipe = _recipe(source)
+    return plan_tower(folder, dtype=dtype, name=name, threads=threads).write(Path(out), progress)
+
+
+def plan_tower(
+    folder: str | os.PathLike[str], *, dtype: str = "auto", name: str = "", threads: int = 1
+) -> PlannedModel:
+    """Return the keys and tensors of the file that :func:`convert_tower` writes; arguments as there."""
+    source = ModelFolder(Path(folder))
+    converter = _converter(source)
     if dtype.lower() != "f16":
-        recipe = replace(recipe, is_matrix=is_matrix)
-    return write_model(
-        source, recipe, out, kind="mmproj", dtype=dtype, name=name, threads=threads,
-        progress=progress,
-    )  # fmt: skip
+        converter = replace(converter, is_matrix=is_matrix)
+    return plan_model(source, converter, kind="mmproj", dtype=dtype, name=name, threads=threads)
 
 
-def _recipe(folder: ModelFolder) -> Recipe:
+def _converter(folder: ModelFolder) -> TowerConverter:
     kind = str(folder.config.get("model_type"))
     if kind == "llava" and _vision_type(folder) == "pixtral":
         return PIXTRAL
-    if kind not in TOWERS or not isinstance(folder.config.get("vision_config"), dict):
+    if kind not in TOWERS or not _sees(folder):
         raise UnsupportedError(
             f"{folder.path} holds a model of type {kind!r}, of which convert knows no vision tower; it "
             f"knows those of {', '.join(sorted(TOWERS))}"
         )
     return TOWERS[kind]
+
+
+def _sees(folder: ModelFolder) -> bool:
+    """Whether a configuration has a part for images; MLX packs say apart whether they hold it."""
+    components = folder.config.get("components")
+    held = components.get("vision", True) if isinstance(components, dict) else True
+    return bool(held) and isinstance(folder.config.get("vision_config"), dict)
 
 
 def _vision_type(folder: ModelFolder) -> str | None:

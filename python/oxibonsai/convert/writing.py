@@ -1,15 +1,18 @@
-"""From a recipe and a folder to the bytes of a GGUF file."""
+"""From a folder and what converts it to the model that its GGUF file would hold, and to the file."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from oxibonsai import _core
-from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.lazy_model import LazyModel
+from oxibonsai.checkpoint.metadata import Metadata
+from oxibonsai.convert.converter import Converter
 from oxibonsai.convert.plan import Planned, plan
-from oxibonsai.convert.recipe import Converter, Metadata
 from oxibonsai.convert.target import Target
 from oxibonsai.errors import RequestError
 from oxibonsai.files.progress import Progress, counted
@@ -18,77 +21,96 @@ from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.plan import destruction
 
 
-def refuse_same(source: Path, out: Path) -> None:
-    """Raise RequestError if a file or folder would be written over itself."""
-    if follow_links(out) == source.resolve():
-        raise RequestError(f"{out} is what would be converted: name another OUT")
+@dataclass(frozen=True)
+class PlannedModel:
+    """A model as the keys and tensors of a GGUF file.
+
+    Attributes:
+        path: The folder, for errors.
+        keys: In their order.
+        tensors: In the order of the file.
+        notes: What the user should know.
+    """
+
+    path: Path
+    keys: Metadata
+    tensors: list[Planned]
+    notes: list[str]
+
+    def reader(self) -> LazyModel:
+        """Return what reads the model as if it were that file."""
+        return LazyModel(self.path, self.keys, self.tensors)
+
+    def write(self, out: Path, progress: Progress | None) -> list[str]:
+        """Write the file, which appears under its name when it is complete.
+
+        Returns:
+            What the user should know, of weights that were destroyed first.
+
+        Raises:
+            RequestError: It would be written over what it is made of.
+            FormatError: A value does not fit its type, or the folder was changed meanwhile.
+        """
+        read = {s.path.resolve() for t in self.tensors for s in t.sources}
+        if follow_links(out) in {self.path.resolve(), *read}:
+            raise RequestError(f"{out} is what would be converted: name another OUT")
+        report = counted(sum(t.nbytes for t in self.tensors), progress)
+        losses: defaultdict[str, Loss] = defaultdict(Loss)
+        with written_whole(out) as sink:
+            writer = _core.GgufWriter(sink)
+            for key, (value, value_type) in self.keys.items():
+                writer.add_metadata(key, value, value_type)
+            for tensor in self.tensors:
+                writer.add_tensor(tensor.name, tensor.shape, tensor.gguf_id, tensor.nbytes)
+            writer.write_header()
+            for tensor in self.tensors:
+                blocks, loss = tensor.encode()
+                losses[tensor.quant_type] += loss
+                writer.write_tensor(blocks)
+                tensor.done()
+                report(tensor.nbytes)
+            writer.close()
+        ruined = [w for name, loss in losses.items() if (w := destruction(name, loss))]
+        return [*ruined, *self.notes]
 
 
-def write_model(
+def plan_model(
     source: ModelFolder,
-    recipe: Converter,
-    out: Path,
+    converter: Converter,
     *,
     kind: str = "model",
     dtype: str,
     name: str,
     weights: bool = True,
     threads: int,
-    progress: Progress | None,
-) -> list[str]:
-    """Write one GGUF file; the arguments are those of :func:`oxibonsai.convert.language_model.convert`.
+    choose: type[Target] = Target,
+) -> PlannedModel:
+    """Return one part of a folder; arguments as of :func:`oxibonsai.convert.language_model.convert`.
 
     Args:
-        source: The folder; its configuration becomes that of the part which is written.
-        recipe: What converts that part.
-        out: The file.
+        source: The folder; its configuration becomes that of the part.
+        converter: Of that part.
         kind: ``general.type``.
         dtype: Of matrices.
         name: The model's; empty: the folder's.
         weights: False leaves the tensors out.
         threads: They share out the rows that are encoded.
-        progress: Told after each tensor.
-
-    Returns:
-        What the user should know.
+        choose: Chooses the types of matrices.
     """
-    source.config = recipe.config(source)
-    if recipe.variant is not None:
-        recipe = recipe.variant(source)
+    source.config = converter.config(source)
+    if converter.variant is not None:
+        converter = converter.variant(source)
     keys: Metadata = {
-        "general.architecture": (recipe.architecture, "str"),
+        "general.architecture": (converter.architecture, "str"),
         "general.type": (kind, "str"),
         "general.name": (name or source.path.resolve().name, "str"),
         "general.quantization_version": (2, "u32"),
     }
-    own = recipe.metadata(source)
-    target = Target(dtype, keys | own)
-    tensors = plan(source, recipe, target, threads) if weights else []
+    own = converter.metadata(source)
+    target = choose(dtype, keys | own)
+    tensors = plan(source, converter, target, threads) if weights else []
     number = target.file_type([(t.shape, math.prod(t.shape), t.type) for t in tensors])
     if number is not None:
         keys["general.file_type"] = (number, "u32")
-    losses = _write(out, keys | own, tensors, progress)
-    ruined = [w for name, loss in losses.items() if (w := destruction(name, loss))]
-    return [*ruined, *(recipe.notes if weights else ()), *target.warnings]
-
-
-def _write(
-    out: Path, keys: Metadata, tensors: list[Planned], progress: Progress | None
-) -> dict[str, Loss]:
-    """Write the file; return the loss of each type."""
-    report = counted(sum(t.nbytes for t in tensors), progress)
-    losses: defaultdict[str, Loss] = defaultdict(Loss)
-    with written_whole(out) as sink:
-        writer = _core.GgufWriter(sink)
-        for key, (value, value_type) in keys.items():
-            writer.add_metadata(key, value, value_type)
-        for tensor in tensors:
-            writer.add_tensor(tensor.name, tensor.shape, tensor.type.gguf_id, tensor.nbytes)
-        writer.write_header()
-        for tensor in tensors:
-            blocks, loss = tensor.blocks()
-            losses[tensor.type.name] += loss
-            writer.write_tensor(blocks)
-            report(tensor.nbytes)
-        writer.close()
-    return losses
+    notes = [*(converter.notes if weights else ()), *target.warnings]
+    return PlannedModel(source.path, keys | own, tensors, notes)

@@ -1,6 +1,6 @@
 """Devices: what they offer, which there are, and which one runs a model."""
 
-from oxibonsai.devices.choice import (
+from oxibonsai.devices.device_choice import (
     AUTO,
     CPU,
     DeviceInfo,

@@ -110,18 +110,18 @@ class Pipeline(StagedDevice):
         return sum(own) if own else None
 
     def with_threads(self, threads: int) -> Pipeline:
-        """As of :class:`Device`."""
+        """Implement :meth:`Device.with_threads`."""
         devices = [d.with_threads(threads) for d in self._devices]
         return Pipeline(devices, self._first_layers, self._graph)
 
     def packed_size(self, weights: list[_core.Weight]) -> int:
-        """As of :class:`Device`."""
+        """Implement :meth:`Device.packed_size`."""
         return sum(device.packed_size(own) for device, own in self._shared_out(weights))
 
     def pack(
         self, weights: list[_core.Weight], progress: Callable[[int], None] | None = None
     ) -> Packed:
-        """As of :class:`Device`."""
+        """Implement :meth:`Device.pack`."""
         parts: list[Packed] = []
         for device, own in self._shared_out(weights):
             before = sum(p.nbytes for p in parts)
@@ -134,20 +134,20 @@ class Pipeline(StagedDevice):
         return _Parts(parts)
 
     def packed_nbytes(self, weight: _core.Weight) -> int | None:
-        """As of :class:`Device`; of all devices that have it."""
+        """Implement :meth:`Device.packed_nbytes`; of all devices that have it."""
         sizes = [
             n for d, own in self._shared_out([weight]) if own and (n := d.packed_nbytes(weight))
         ]
         return sum(sizes) if sizes else None
 
     def compile(self, graph: _core.Graph) -> Executable:
-        """As of :class:`Device`."""
+        """Implement :meth:`Device.compile`."""
         return _Executable(self._cut(graph), graph.outputs)
 
     def make_pages(
         self, layers: Sequence[_core.PagedLayer], type: str | Sequence[str], pages: int
     ) -> KvPages:
-        """As of :class:`Device`."""
+        """Implement :meth:`Device.make_pages`."""
 
         def part(stage: Stage) -> KvPages | None:
             own = [layers[i] for i in stage.paged]
@@ -157,7 +157,7 @@ class Pipeline(StagedDevice):
         return _Pages([part(s) for s in self.stages], pages)
 
     def make_slots(self, entries: Sequence[int], slots: int) -> Slots:
-        """As of :class:`Device`."""
+        """Implement :meth:`Device.make_slots`."""
 
         def part(stage: Stage) -> Slots | None:
             own = [entries[i] for i in stage.slots]
@@ -168,7 +168,7 @@ class Pipeline(StagedDevice):
     def _shared_out(
         self, weights: list[_core.Weight]
     ) -> Iterable[tuple[Device, list[_core.Weight]]]:
-        """Weights by stage; those of no stage, of what follows the pass, go to the last device."""
+        """Return weights by stage; those of no stage, of what follows the pass, go to the last device."""
         used = [{id(w) for w in stage.graph.matrices} for stage in self.stages]
         used[-1] |= {id(w) for w in weights} - set().union(*used)
         for stage, own in zip(self.stages, used, strict=True):
@@ -195,7 +195,7 @@ class LayerSplit(DevicePlan):
         self._gpu_layers = gpu_layers
 
     def place(self, graph: _core.Graph, layers: int) -> Device:
-        """As of :class:`DevicePlan`; a pipeline where several devices run the model."""
+        """Implement :meth:`DevicePlan.place`; a pipeline where several devices run the model."""
         first = 0 if self._gpu_layers is None else max(layers + 1 - self._gpu_layers, 0)
         parts = [(self._host, 0)] if first > 0 else []
         if first <= layers:
@@ -227,7 +227,7 @@ def share_layers(graph: _core.Graph, first: int, layers: int, rooms: Sequence[in
 
 
 def _even_parts(sizes: Sequence[int], rooms: Sequence[int]) -> list[int]:
-    """Where each of the parts of a row begins whose largest share of its room is smallest.
+    """Return where each of the parts of a row begins whose largest share of its room is smallest.
 
     Among those the second largest decides, and so on, so that no part is empty for nothing. The order
     of two beginnings stays when the same part follows both: the best parts up to each place are found

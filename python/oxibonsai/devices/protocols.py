@@ -24,7 +24,7 @@ class KvPages(Protocol):
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of one."""
+        """Return the bytes of one."""
 
     def copy(self, source: int, target: int) -> None:
         """Copy a page over another."""
@@ -48,7 +48,7 @@ class Slots(Protocol):
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of one."""
+        """Return the bytes of one."""
 
     def copy(self, source: int, target: int) -> None:
         """Copy a slot over another."""
@@ -65,7 +65,7 @@ class Packed(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that they take."""
+        """Return the bytes that they take."""
 
 
 class Executable(Protocol):
@@ -115,15 +115,15 @@ class Device(Protocol):
         """
 
     def packed_size(self, weights: list[_core.Weight]) -> int:
-        """Bytes that :meth:`pack` takes for those that are not packed yet."""
+        """Return the bytes that :meth:`pack` takes for those that are not packed yet."""
 
     def pack(
         self, weights: list[_core.Weight], progress: Callable[[int], None] | None = None
     ) -> Packed:
-        """Packs what is not packed yet; progress is told the bytes done, an exception stops it."""
+        """Pack what is not packed yet; progress is told the bytes done, an exception stops it."""
 
     def packed_nbytes(self, weight: _core.Weight) -> int | None:
-        """Bytes of the packed form, 0 where the stored one serves; None: not packed."""
+        """Return the bytes of the packed form, 0 where the stored one serves; None: not packed."""
 
     def compile(self, graph: _core.Graph) -> Executable:
         """Make a graph executable.
@@ -135,7 +135,7 @@ class Device(Protocol):
     def make_pages(
         self, layers: Sequence[_core.PagedLayer], type: str | Sequence[str], pages: int
     ) -> KvPages:
-        """Pages of keys and values; arguments as of ``_core.KvPages``."""
+        """Return the pages of keys and values; arguments as of ``_core.KvPages``."""
 
     def make_slots(self, entries: Sequence[int], slots: int) -> Slots:
-        """Recurrent state; arguments as of ``_core.Slots``."""
+        """Make memory for recurrent state; arguments as of ``_core.Slots``."""

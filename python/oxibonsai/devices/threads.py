@@ -34,7 +34,7 @@ os.register_at_fork(after_in_child=_keep_devices)
 
 
 def default_threads() -> int:
-    """``OXIBONSAI_THREADS``, else the cores this process may use: affinity, cut by cgroup quotas."""
+    """Return ``OXIBONSAI_THREADS``, else the cores this process may use: affinity, cut by cgroup quotas."""
     forced = os.environ.get("OXIBONSAI_THREADS")
     if forced:
         if not forced.isdecimal() or not 1 <= int(forced) <= 1024:
@@ -50,7 +50,7 @@ def default_threads() -> int:
 
 
 def quotas(membership: Path, mounted: Path) -> Iterator[int]:
-    """Cores of each CPU quota that holds for a process, at least 1, parts rounded up.
+    """Yield the cores of each CPU quota that holds for a process, at least 1, parts rounded up.
 
     A group's quota holds for all groups below it, so those above count, too; a service's is often
     its own (systemd's CPUQuota), a container's the root of what it sees.
@@ -75,7 +75,7 @@ def quotas(membership: Path, mounted: Path) -> Iterator[int]:
 
 
 def _quota(*files: Path) -> Iterator[int]:
-    """From the texts of the files together: microseconds of a period and the period's."""
+    """Yield the cores that texts of cgroup files allow: microseconds of a period over the period's."""
     try:
         quota, period = (int(n) for file in files for n in file.read_text().split())
     except (OSError, ValueError):  # no such group, or "max"

@@ -1,4 +1,4 @@
-"""Pictures of prompts.
+"""Images of prompts.
 
 Nothing is imported here: a server of texts reads only the modules that its routes need.
 """

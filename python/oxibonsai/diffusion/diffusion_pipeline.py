@@ -1,4 +1,4 @@
-"""Runs the networks of a picture model: a request becomes latents, latents become pixels."""
+"""Runs the networks of an image model: a request becomes latents, latents become pixels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.devices import Device
-from oxibonsai.diffusion.latents import Grid, grid_of, joint_positions
+from oxibonsai.diffusion.latents import Grid, grid_of, joint_positions, noise
 from oxibonsai.diffusion.model_files import ModelFiles
-from oxibonsai.diffusion.noise import noise
 from oxibonsai.diffusion.pixels import as_reference, resized, to_pixels, to_values
 from oxibonsai.diffusion.request import ImageRequest
 from oxibonsai.diffusion.schedule import first_step, sigmas
@@ -54,7 +53,7 @@ OnStep = Callable[[Step], Floats | None]
 
 
 class DiffusionPipeline:
-    """A picture model, ready to draw one picture at a time.
+    """An image model, ready to draw one image at a time.
 
     Args:
         files: Its networks.
@@ -102,36 +101,36 @@ class DiffusionPipeline:
 
     @property
     def device(self) -> Device:
-        """Runs the networks."""
+        """Return what runs the networks."""
         return self._device
 
     def matrix_sizes(self) -> dict[str, int]:
-        """Weights of each matrix of the transformer, by diffusers' names."""
+        """Return the weights of each matrix of the transformer, by diffusers' names."""
         tensors = self._files.transformer.tensors
         shapes = {name: tensors.shape(name) for name in tensors.names}
         return {name: s[0] * s[1] for name, s in shapes.items() if len(s) == 2}
 
     def grid(self, width: int, height: int) -> Grid:
-        """Return the tokens of a picture; RequestError for a size that can't be drawn."""
+        """Return the tokens of an image; RequestError for a size that can't be drawn."""
         return grid_of(width, height, self.vae.scale)
 
     def check(self, request: ImageRequest) -> None:
-        """RequestError for what can't be drawn; costs nothing."""
+        """Raise RequestError for what can't be drawn; costs nothing."""
         grid = self.grid(request.width, request.height)
         sigmas(request.steps, grid.tokens)
         if request.start is not None:
             first_step(request.steps, request.strength)
 
     def encode_prompt(self, prompt: str, length: int | None = None) -> Floats:
-        """Hidden states of a prompt: float32 [length, width of the text encoder].
+        """Return the hidden states of a prompt: float32 [length, width of the text encoder].
 
         Args:
             prompt: A text.
             length: Tokens with the padding; None: as the model says.
         """
         length = self.prompt_length if length is None else length
-        encoder = self._text_encoder or self._files.text_encoder.load(
-            self._device, self._files.text_layers
+        encoder = self._text_encoder or TextEncoder(
+            self._files.text_encoder, self._device, self._files.text_layers
         )
         if encoder.width != self.transformer.config.joint_attention_dim:
             raise FormatError(
@@ -159,7 +158,7 @@ class DiffusionPipeline:
         return self._prompts[key]
 
     def draw(self, request: ImageRequest, on_step: OnStep | None = None) -> Pixels:
-        """Return a picture: uint8 [height, width, 3].
+        """Return an image: uint8 [height, width, 3].
 
         Raises:
             RequestError: The request can't be drawn.
@@ -175,7 +174,7 @@ class DiffusionPipeline:
         on_step: OnStep | None = None,
         latents: Floats | None = None,
     ) -> tuple[Floats, Grid]:
-        """Return the steps from noise to a picture's latents.
+        """Return the steps from noise to an image's latents.
 
         Args:
             request: Its prompt is not looked at.
@@ -219,13 +218,13 @@ class DiffusionPipeline:
         return x, grid
 
     def decode(self, latents: Floats, grid: Grid) -> Floats:
-        """float32 [height, width, 3], about -1 to 1, of latents [tokens, channels]."""
+        """Decode latents [tokens, channels] to float32 [height, width, 3], about -1 to 1."""
         self.transformer.release_buffers()  # the decoder takes as much
         return self.vae.decode(latents.reshape(grid.rows, grid.cols, self.channels))
 
-    def encode(self, picture: Floats) -> tuple[Floats, Grid]:
-        """Latents [tokens, channels] of a picture, float32 [height, width, 3] from -1 to 1."""
-        found = self.vae.encode(picture)
+    def encode(self, image: Floats) -> tuple[Floats, Grid]:
+        """Return latents [tokens, channels] of an image, float32 [height, width, 3] from -1 to 1."""
+        found = self.vae.encode(image)
         return found.reshape(-1, found.shape[2]), Grid(*found.shape[:2])
 
     def _references(self, request: ImageRequest) -> tuple[list[Floats], list[Grid]]:

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.convert.float_types import PLAIN
-from oxibonsai.convert.parameters import FloatParameter
-from oxibonsai.convert.safetensors_file import StoredTensor, read_header
+from oxibonsai.checkpoint.float_types import PLAIN
+from oxibonsai.checkpoint.parameters import FloatParameter
+from oxibonsai.checkpoint.safetensors_file import StoredTensor, read_header
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.lora.adapter import Adapter, LowRank
 
@@ -162,7 +162,7 @@ def _without_prefix(module: str) -> str:
 
 
 def _targets(module: str) -> Iterator[str]:
-    """Diffusers' names of the matrices that a module stands for, one below the other."""
+    """Yield diffusers' names of the matrices that a module stands for, one below the other."""
     kind, _, rest = module.partition(".")
     index, _, part = rest.partition(".")
     if kind == "double_blocks" and part in _DOUBLE:
@@ -178,7 +178,8 @@ def _values(name: str, stored: StoredTensor) -> Array:
         raise UnsupportedError(
             f"{name}: tensor {stored.name} is of type {stored.dtype}; known are {', '.join(PLAIN)}"
         )
-    values = np.ascontiguousarray(FloatParameter(stored).values(), np.float32)
+    values = np.array(FloatParameter(stored).values(), np.float32, order="C")
+    stored.check_unchanged()
     if not np.isfinite(values).all():
         raise FormatError(f"{name}: tensor {stored.name} holds values that are not finite")
     return values

@@ -1,4 +1,4 @@
-"""Where the networks of a picture model lie: a folder, a repository, one GGUF file, or parts of each."""
+"""Where the networks of an image model lie: a folder, a repository, one GGUF file, or parts of each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oxibonsai.diffusion.folder_tensors import FolderTensors, read_json
-from oxibonsai.diffusion.gguf_tensors import GgufTensors
+from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.diffusion.network import Network
+from oxibonsai.diffusion.network_tensors import NetworkTensors, network_of_folder
 from oxibonsai.diffusion.one_file import (
     ARCHITECTURE,
     TEXT_PREFIXES,
@@ -24,10 +24,11 @@ from oxibonsai.diffusion.one_file import (
 )
 from oxibonsai.diffusion.request import SIDE
 from oxibonsai.diffusion.text_encoder import LAYERS, LENGTH
-from oxibonsai.diffusion.text_files import TextFiles, open_text_encoder
 from oxibonsai.errors import FormatError, SourceError, UnsupportedError
 from oxibonsai.files.home_paths import with_home
-from oxibonsai.sources.packaged import PICTURE_MODEL, resolve_packaged
+from oxibonsai.files.json_object import read_object
+from oxibonsai.loading.model import opened
+from oxibonsai.sources.local import IMAGE_MODEL, resolve_packaged
 
 # Names of a network's folder in the repositories that are known, the most usual first.
 _TRANSFORMER = ("transformer", "transformer-packed-mflux")
@@ -43,7 +44,7 @@ _PIPELINES = ("Flux2KleinPipeline",)
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The networks of a picture model, opened and not yet packed.
+    """The networks of an image model, opened and not yet packed.
 
     Attributes:
         name: Of the model, without a path.
@@ -57,7 +58,7 @@ class ModelFiles:
     name: str
     transformer: Network
     vae: Network
-    text_encoder: TextFiles
+    text_encoder: Checkpoint
     text_layers: tuple[int, ...] = LAYERS
     prompt_length: int = LENGTH
     default_pixels: int = SIDE
@@ -78,7 +79,7 @@ class PartNames:
 
     @classmethod
     def from_environment(cls) -> PartNames:
-        """``OXI_DIT_GGUF``, ``OXI_VAE_WEIGHTS``, ``OXI_TE_4BIT`` and ``OXI_TE_TOKENIZER_DIR``."""
+        """Read ``OXI_DIT_GGUF``, ``OXI_VAE_WEIGHTS``, ``OXI_TE_4BIT`` and ``OXI_TE_TOKENIZER_DIR``."""
         names = ("OXI_DIT_GGUF", "OXI_VAE_WEIGHTS", "OXI_TE_4BIT", "OXI_TE_TOKENIZER_DIR")
         return cls(*(os.environ.get(n) or None for n in names))
 
@@ -121,14 +122,14 @@ def open_image_model(source: str | os.PathLike[str] | None, parts: PartNames) ->
     return ModelFiles(
         _name(source, transformer),
         _transformer(transformer),
-        _vae(vae),
+        network_of_folder(vae),
         open_text_encoder(text, _tokenizer(place, parts, text)),
         **(_settings(place) if place is not None else {}),
     )
 
 
 def is_image_model(source: str) -> bool:
-    """Whether a name is that of a folder of networks that draw, or of a repository that holds one."""
+    """Return whether a name is that of a folder or repository of networks that draw."""
     if source.startswith("hf:"):
         from oxibonsai.sources.hub import hub_has
 
@@ -144,7 +145,7 @@ def _place(source: str | os.PathLike[str] | None) -> Path | None:
         from oxibonsai.sources.hub import hub_files
 
         return hub_files(text.removeprefix("hf:"), _is_wanted)
-    if text == PICTURE_MODEL:
+    if text == IMAGE_MODEL:
         return resolve_packaged(text)
     path = with_home(text)
     if not path.exists():
@@ -155,7 +156,7 @@ def _place(source: str | os.PathLike[str] | None) -> Path | None:
 
 
 def _is_wanted(name: str) -> bool:
-    """Whether a file of a repository belongs to a network; a release in one file has them twice."""
+    """Return whether a file of a repository belongs to a network; a release in one file has them twice."""
     folder, _, file = name.rpartition("/")
     if not folder:
         return file == _INDEX
@@ -174,7 +175,7 @@ def _check_pipeline(folder: Path) -> None:
     index = folder / _INDEX
     if not index.is_file():
         return
-    kind = read_json(index).get("_class_name")
+    kind = read_object(index).get("_class_name")
     if kind not in _PIPELINES:
         raise UnsupportedError(
             f"{folder} holds a {kind!r}; this version draws with {', '.join(_PIPELINES)}"
@@ -185,9 +186,9 @@ def _check_pipeline(folder: Path) -> None:
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    """Fields of ModelFiles that ``model_index.json`` may name: small models have others."""
+    """Return fields of ModelFiles that ``model_index.json`` may name: small models have others."""
     index = folder / _INDEX
-    settings = read_json(index) if index.is_file() else {}
+    settings = read_object(index) if index.is_file() else {}
     layers = settings.get("text_encoder_out_layers", list(LAYERS))
     if not isinstance(layers, list) or any(type(n) is not int for n in layers):
         raise FormatError(f"{index}: text_encoder_out_layers is {layers!r}, no list of layers")
@@ -196,7 +197,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 def _check_scheduler(path: Path) -> None:
     """Check that the file asks for the one schedule that there is."""
-    config = read_json(path)
+    config = read_object(path)
     wanted = {
         "_class_name": "FlowMatchEulerDiscreteScheduler",
         "use_dynamic_shifting": True,
@@ -236,18 +237,31 @@ def _part(place: Path | None, named: str | None, folders: tuple[str, ...], what:
 
 
 def _transformer(path: Path) -> Network:
-    if path.is_dir():
-        return Network(read_json(path / "config.json"), FolderTensors(path))
-    if path.suffix == ".gguf":
-        checkpoint = open_image_gguf(path)
-        tensors = GgufTensors(checkpoint, "", others=(VAE_PREFIX, *TEXT_PREFIXES))
-        return Network(transformer_config(checkpoint), tensors)
-    return Network(read_json(path.parent / "config.json"), FolderTensors(path))
+    if path.suffix != ".gguf" or path.is_dir():
+        return network_of_folder(path)
+    checkpoint = open_image_gguf(path)
+    tensors = NetworkTensors(checkpoint, others=(VAE_PREFIX, *TEXT_PREFIXES))
+    return Network(transformer_config(checkpoint), tensors)
 
 
-def _vae(path: Path) -> Network:
-    folder = path if path.is_dir() else path.parent
-    return Network(read_json(folder / "config.json"), FolderTensors(path))
+def open_text_encoder(path: Path, tokenizer: Path | None) -> Checkpoint:
+    """Return a text encoder with its tokenizer.
+
+    Args:
+        path: A GGUF file; a folder with ``config.json`` and safetensors, or the file in such a folder.
+        tokenizer: A folder with ``tokenizer.json``; None: ``path`` has one.
+
+    Raises:
+        SourceError: A GGUF file is given another tokenizer.
+        FormatError, UnsupportedError: A file is damaged, or of another kind.
+    """
+    if path.suffix == ".gguf" and path.is_file():
+        if tokenizer is not None:
+            raise SourceError(f"{path} has its tokenizer inside; leave {tokenizer} away")
+        return Checkpoint(path)
+    from oxibonsai.convert.text_encoder import plan_text_encoder
+
+    return opened(plan_text_encoder(path, tokenizer), path)
 
 
 def _tokenizer(place: Path | None, parts: PartNames, text: Path) -> Path | None:
@@ -277,9 +291,9 @@ def _open_one_file(path: Path, parts: PartNames) -> ModelFiles:
     if parts.transformer is not None:
         transformer = _part(None, parts.transformer, _TRANSFORMER, "transformer")
     if parts.vae is not None:
-        vae = _vae(_part(None, parts.vae, _VAE, "VAE"))
+        vae = network_of_folder(_part(None, parts.vae, _VAE, "VAE"))
     elif any(n.startswith(VAE_PREFIX) for n in checkpoint.tensor_names):
-        vae = Network(vae_config(checkpoint), GgufTensors(checkpoint, VAE_PREFIX))
+        vae = Network(vae_config(checkpoint), NetworkTensors(checkpoint, VAE_PREFIX))
     else:
         raise SourceError(f"{path} holds a transformer alone: name its VAE, too")
     if parts.text_encoder is not None:

@@ -15,8 +15,11 @@ from oxibonsai.diffusion.parameters import Tensors
 class StoredTensors(Tensors, Protocol):
     """Tensors of a file, which can be written to another file as they are."""
 
-    def stored(self, name: str) -> tuple[str, npt.NDArray[np.uint8]]:
-        """Return a tensor of any shape as a type of the core and its bytes."""
+    def quant_type(self, name: str) -> str:
+        """Return the type that a tensor is stored in."""
+
+    def stored(self, name: str) -> npt.NDArray[np.uint8]:
+        """Return the stored bytes of a tensor of any shape."""
 
     def release(self) -> None:
         """Take the weights out of memory, once they are packed for a device."""

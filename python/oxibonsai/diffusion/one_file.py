@@ -1,4 +1,4 @@
-"""A whole picture model as one GGUF file of the architecture ``bonsai-image``.
+"""A whole image model as one GGUF file of the architecture ``bonsai-image``.
 
 The transformer's tensors have diffusers' names, packed matrices without ``.weight``, as in
 OxiBonsai's files of the transformer alone. Those of the VAE have the prefix ``vae.``; the text encoder
@@ -17,7 +17,6 @@ import numpy as np
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.diffusion.latents import MOST_PIXELS
 from oxibonsai.diffusion.text_encoder import LENGTH
-from oxibonsai.diffusion.text_files import TextFiles
 from oxibonsai.errors import FormatError, SourceError
 
 ARCHITECTURE = "bonsai-image"
@@ -60,7 +59,7 @@ _NEEDED = ("num_layers", "num_single_layers", "num_attention_heads", "attention_
 
 
 def open_image_gguf(path: Path) -> Checkpoint:
-    """Return a GGUF file of a picture model, or of its transformer alone.
+    """Return a GGUF file of an image model, or of its transformer alone.
 
     Raises:
         FormatError, UnsupportedError: It can't be opened.
@@ -142,7 +141,7 @@ def checked_counts(given: Mapping[str, Any], where: Path) -> dict[str, int]:
 
 
 def text_layers(checkpoint: Checkpoint) -> tuple[int, ...] | None:
-    """Whose hidden states the transformer reads, where the file says it."""
+    """Return the layers whose hidden states the transformer reads, where the file says it."""
     found = checkpoint.file.get(TEXT_LAYERS_KEY)
     if found is None:
         return None
@@ -152,7 +151,7 @@ def text_layers(checkpoint: Checkpoint) -> tuple[int, ...] | None:
     return layers
 
 
-def text_encoder_of(checkpoint: Checkpoint) -> TextFiles:
+def text_encoder_of(checkpoint: Checkpoint) -> Checkpoint:
     """Return the text encoder that the file holds.
 
     Raises:
@@ -161,4 +160,4 @@ def text_encoder_of(checkpoint: Checkpoint) -> TextFiles:
     architecture = checkpoint.file.get(TEXT_ARCHITECTURE_KEY)
     if not isinstance(architecture, str):
         raise SourceError(f"{checkpoint.path} holds no text encoder: name one")
-    return TextFiles(checkpoint.part(architecture, TEXT_PREFIXES))
+    return checkpoint.part(architecture, TEXT_PREFIXES)

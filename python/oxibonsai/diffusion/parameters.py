@@ -107,7 +107,7 @@ class Parameters:
         self._matrices: dict[str, _core.Weight] = {}
 
     def has(self, name: str) -> bool:
-        """Whether there is such a tensor."""
+        """Return whether there is such a tensor."""
         return name in self._tensors.names
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -125,7 +125,7 @@ class Parameters:
         return self._matrices[full]
 
     def split(self, name: str, rows: list[int], cols: int) -> list[_core.Weight]:
-        """Parts of the matrix ``name.weight``, [sum of rows, cols], one below the other."""
+        """Return the parts of the matrix ``name.weight``, [sum of rows, cols], one below the other."""
         whole = self.matrix(name, sum(rows), cols)
         ends = list(accumulate(rows))
         return [whole.slice(end - n, end) for end, n in zip(ends, rows, strict=True)]
@@ -141,7 +141,7 @@ class Parameters:
     def refuse_unused(
         self, prefixes: tuple[str, ...] = ("",), ignored: tuple[str, ...] = ()
     ) -> None:
-        """UnsupportedError for a tensor that nobody asked for: without it the result would be wrong.
+        """Raise UnsupportedError for a tensor that nobody asked for: the result would be wrong.
 
         Args:
             prefixes: Of the tensors' names that belong to the network.

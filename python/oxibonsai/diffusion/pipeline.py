@@ -1,4 +1,4 @@
-"""The picture model as a Python object, called like a pipeline of diffusers."""
+"""The image model as a Python object, called like a pipeline of diffusers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from oxibonsai.diffusion.lora import read_lora
 from oxibonsai.diffusion.model_files import PartNames, open_image_model
 from oxibonsai.diffusion.pixels import as_reference, to_pixels
 from oxibonsai.diffusion.request import STEPS, ImageRequest
-from oxibonsai.errors import RequestError, SourceError
+from oxibonsai.errors import RequestError, SourceError, needs_extra
 from oxibonsai.files.home_paths import with_home
 from oxibonsai.loading import LoraChoice, chosen_adapters
 from oxibonsai.lora import Adapter
-from oxibonsai.sources.packaged import PICTURE_MODEL, say_demonstration
+from oxibonsai.sources.local import IMAGE_MODEL, say_demonstration
 from oxibonsai.vision.image_input import read_image
 
 Floats = npt.NDArray[np.float32]
@@ -38,9 +38,9 @@ class ImagePipelineOutput:
     """Images that a call drew.
 
     Attributes:
-        images: By ``output_type``: a list of pictures of Pillow's; float32 [n, height, width, 3] from
+        images: By ``output_type``: a list of images of Pillow's; float32 [n, height, width, 3] from
             0 to 1; or latents, float32 [n, channels, rows, cols].
-        seeds: Of the pictures.
+        seeds: Of the images.
     """
 
     images: Any
@@ -60,7 +60,7 @@ def random_seed() -> int:
 
 
 class ImagePipeline:
-    """Draws pictures of prompts with a FLUX.2-klein, such as PrismML's Bonsai-Image.
+    """Draws images of prompts with a FLUX.2-klein, such as PrismML's Bonsai-Image.
 
     Attributes:
         diffusion: The networks.
@@ -111,7 +111,7 @@ class ImagePipeline:
             source = os.environ.get("OXIBONSAI_IMAGE_MODEL") or None
             parts = parts.over(PartNames.from_environment())
             if source is None and parts == PartNames():
-                source = PICTURE_MODEL
+                source = IMAGE_MODEL
                 say_demonstration(
                     source,
                     " that draws coloured shapes and potted trees",
@@ -121,7 +121,7 @@ class ImagePipeline:
         if text_encoder_out_layers is not None:
             files = replace(files, text_layers=tuple(text_encoder_out_layers))
         name = chosen_device(device)
-        # Kernels for pictures have not run on a GPU yet, so that auto is the processor.
+        # Kernels for images have not run on a GPU yet, so that auto is the processor.
         opened = open_device(CPU if name == AUTO else name, threads)
         adapters = [_open_adapter(source, scale) for source, scale in chosen_adapters(lora)]
         diffusion = DiffusionPipeline(
@@ -149,32 +149,32 @@ class ImagePipeline:
         output_type: str = "pil",
         callback_on_step_end: StepCallback | None = None,
     ) -> ImagePipelineOutput:
-        """Draws.
+        """Draw images.
 
         Args:
             prompt: One, or several.
-            image: With ``strength``, a picture to start from; without, the picture or pictures that the
-                prompt is about: paths, pictures of Pillow's, or uint8 [h, w, 3].
+            image: With ``strength``, an image to start from; without, the image or images that the
+                prompt is about: paths, images of Pillow's, or uint8 [h, w, 3].
             height, width: Multiples of 16 from 16 to 2048; None: those of the first reference, else the
                 model's default, usually 512.
             num_inference_steps: Passes of the transformer.
             guidance_scale: Only 1: the model is distilled.
-            num_images_per_prompt: Pictures of each prompt, with the seeds ``seed``, ``seed`` + 1 ...
-            seed: One, or one for each picture of a prompt; None: a random one. A picture depends on its
+            num_images_per_prompt: Images of each prompt, with the seeds ``seed``, ``seed`` + 1 ...
+            seed: One, or one for each image of a prompt; None: a random one. An image depends on its
                 own seed alone.
             rng: Whose noise: ``"mlx"`` or ``"torch"``.
-            generator: One of torch's on the CPU, or a list with one for each picture, whose next numbers
+            generator: One of torch's on the CPU, or a list with one for each image, whose next numbers
                 are the noise as with diffusers; instead of seeds.
             strength: How much of ``image`` is kept, from 0 to 1: more is kept with a higher one.
             latents: float32 [n, channels, rows, cols] of noise, instead of seeds.
             prompt_embeds: float32 [n, tokens, width] of a text encoder, instead of prompts.
             max_sequence_length: Tokens of a prompt with its padding; None: as the model says, usually
-                512. Another one draws another picture.
+                512. Another one draws another image.
             output_type: ``"pil"``, ``"np"`` or ``"latent"``.
             callback_on_step_end: Called after each step as by diffusers.
 
         Returns:
-            The pictures, those of one prompt after the other.
+            The images, those of one prompt after the other.
 
         Raises:
             RequestError: An argument makes no sense; it is named.
@@ -230,18 +230,18 @@ class ImagePipeline:
     ) -> ImageRequest:
         """Return the checked request without its prompt and seed."""
         sources = image if isinstance(image, list | tuple) else [] if image is None else [image]
-        pictures = [read_image(source).image for source in sources]
-        if strength is not None and len(pictures) != 1:
+        images = [read_image(source).image for source in sources]
+        if strength is not None and len(images) != 1:
             raise RequestError("strength is for one image to start from; references have none")
-        if strength is None and pictures:
-            reference = as_reference(pictures[0], self.diffusion.vae.scale)
+        if strength is None and images:
+            reference = as_reference(images[0], self.diffusion.vae.scale)
             width, height = width or reference.width, height or reference.height
         side = self.diffusion.default_pixels
         request = ImageRequest("", 0, width or side, height or side, steps, rng)
         if strength is not None:
-            request = replace(request, start=pictures[0], strength=strength)
+            request = replace(request, start=images[0], strength=strength)
         else:
-            request = replace(request, references=tuple(pictures))
+            request = replace(request, references=tuple(images))
         self.diffusion.check(request)
         return request
 
@@ -268,7 +268,7 @@ class ImagePipeline:
     def _starts(
         self, latents: Floats | None, seed: int | Sequence[int] | None, each: int, prompts: int
     ) -> list[Any]:
-        """Seeds of the pictures of each prompt, or the latents of all pictures."""
+        """Return the seeds of the images of each prompt, or the latents of all images."""
         if latents is not None:
             if seed is not None or each != 1 or latents.ndim != 4 or len(latents) != prompts:
                 raise RequestError(
@@ -303,8 +303,9 @@ class ImagePipeline:
 
 
 def _drawn_by_torch(generator: Any, count: int, shape: tuple[int, int, int]) -> Floats:
-    """Noise of diffusers: float32 [count, *shape]."""
-    import torch
+    """Return noise of diffusers: float32 [count, *shape]."""
+    with needs_extra("hf"):
+        import torch
 
     each = generator if isinstance(generator, list | tuple) else [generator]
     for one in each:
@@ -325,7 +326,7 @@ def _check_whole(name: str, value: Any) -> None:
 
 
 def _as_on_step(pipeline: ImagePipeline, callback: StepCallback | None) -> OnStep | None:
-    """Latents go to the callback as [1, tokens, channels], as diffusers has them there."""
+    """Wrap the callback, which gets latents as [1, tokens, channels], as diffusers has them there."""
     if callback is None:
         return None
 

@@ -1,4 +1,4 @@
-"""Noise levels of the steps: flow matching with a shift that depends on the picture's size."""
+"""Noise levels of the steps: flow matching with a shift that depends on the image's size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_STEPS = 1000
 def shift(tokens: int, steps: int) -> float:
     """Return the exponent of the time shift: linear in the tokens, and between 10 and 200 steps.
 
-    Pictures of more than 4300 tokens use the line of 200 steps for any number of steps.
+    Images of more than 4300 tokens use the line of 200 steps for any number of steps.
     """
     at_200 = 0.00016927 * tokens + 0.45666666
     if tokens > 4300:
@@ -28,11 +28,11 @@ def shift(tokens: int, steps: int) -> float:
 
 
 def sigmas(steps: int, tokens: int) -> Floats:
-    """Shares of noise before each step and after the last, from 1 down to 0: float32 [steps + 1].
+    """Return shares of noise before each step and after the last, from 1 down to 0: float32 [steps + 1].
 
     Args:
         steps: At least 1.
-        tokens: Of the picture, without text and references.
+        tokens: Of the image, without text and references.
 
     Raises:
         RequestError: ``steps`` is out of range.
@@ -46,11 +46,11 @@ def sigmas(steps: int, tokens: int) -> Floats:
 
 
 def first_step(steps: int, strength: float) -> int:
-    """Return the step that a picture drawn from another one starts with.
+    """Return the step that an image drawn from another one starts with.
 
     Args:
         steps: Of the whole schedule.
-        strength: From 0 to 1: how much of the given picture is kept, as mflux counts; 0 draws from
+        strength: From 0 to 1: how much of the given image is kept, as mflux counts; 0 draws from
             noise alone.
 
     Raises:

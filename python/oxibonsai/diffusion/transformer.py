@@ -1,6 +1,6 @@
 """The transformer of FLUX.2: from noisy latents, a prompt and a time step to a velocity.
 
-Double blocks keep text and picture apart but for their attention, single blocks treat them as one
+Double blocks keep text and image apart but for their attention, single blocks treat them as one
 sequence; the time step shifts, scales and gates all of them alike.
 """
 
@@ -142,7 +142,7 @@ class ImageTransformer:
         progress: Progress | None = None,
         adapters: Sequence[Adapter] = (),
     ) -> ImageTransformer:
-        """Packs the parameters for a device.
+        """Pack the parameters for a device.
 
         Args:
             config: As diffusers' ``config.json`` of the transformer.
@@ -184,11 +184,11 @@ class ImageTransformer:
         image_ids: Ids,
         text_ids: Ids | None = None,
     ) -> Array:
-        """One forward pass: noise minus data.
+        """Run one forward pass, which gives noise minus data.
 
         Args:
-            latents: float32 [n, tokens, in_channels]; tokens of reference pictures follow those of
-                the picture itself.
+            latents: float32 [n, tokens, in_channels]; tokens of reference images follow those of
+                the image itself.
             text: float32 [n, text tokens, inner_dim], what :meth:`embed_text` gave.
             timestep: From 1000, noise alone, to 0.
             image_ids: int32 [tokens, axes], the place of each token on the axes time, row, column
@@ -196,7 +196,7 @@ class ImageTransformer:
             text_ids: int32 [text tokens, axes]; None: (0, ..., 0, i) for token i.
 
         Returns:
-            float32 [n, tokens, out_channels]; each picture's rows depend on its own alone.
+            float32 [n, tokens, out_channels]; each image's rows depend on its own alone.
         """
         c = self.config
         _check(latents, "latents", c.in_channels)
@@ -279,7 +279,7 @@ class _Modulation:
 
 
 class _Step:
-    """Describes a forward pass. The tokens are those of the text, then those of the picture.
+    """Describes a forward pass. The tokens are those of the text, then those of the image.
 
     Args:
         config: Dimensions.
@@ -388,7 +388,7 @@ class _Step:
         return self.g.head_norm(x, weight, self.c.eps)
 
     def _attend(self, q: Value, k: Value, v: Value) -> Value:
-        """All tokens see each other, those of the text without a mask for its padding."""
+        """Add attention in which all tokens see each other; the text's padding has no mask."""
         head_dim = self.c.attention_head_dim
         q, k = (self.g.rope(x, self.rope, head_dim) for x in (q, k))
         return self.g.attend_local(q, k, v, head_dim=head_dim, scale=head_dim**-0.5)
@@ -402,7 +402,7 @@ class _Step:
         return g.add_gated(x, out, m.gate)
 
     def _single(self, name: str, x: Value, m: _Modulation) -> Value:
-        """Attention and the feed-forward part side by side, with one matrix before and one behind."""
+        """Add attention and the feed-forward part side by side, with one matrix before and one behind."""
         g, c = self.g, self.c
         dim, mlp, attn = c.inner_dim, c.mlp_dim, f"{name}.attn"
         rows = [dim, dim, dim, mlp, mlp]

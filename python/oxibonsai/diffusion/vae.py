@@ -1,4 +1,4 @@
-"""The autoencoder of FLUX.2: pictures to latents and back.
+"""The autoencoder of FLUX.2: images to latents and back.
 
 Latents are what the transformer works on: each is a patch of 2 x 2 positions of the convolutions'
 latents, its channels normalised by running statistics of the training.
@@ -28,9 +28,9 @@ class VaeConfig:
 
     Attributes:
         latent_channels: Of the convolutions' latents; a patch has 4 times as many.
-        norm_num_groups: Channels of a group share their statistics over the whole picture.
+        norm_num_groups: Channels of a group share their statistics over the whole image.
         layers_per_block: Residual blocks of a level of the encoder; the decoder has one more.
-        levels: Between two of them a side of the picture doubles.
+        levels: Between two of them a side of the image doubles.
         batch_norm_eps: Of the running statistics.
     """
 
@@ -107,7 +107,7 @@ class Vae:
         return cls(checked_config(VaeConfig.from_dict, config, tensors.path), tensors, device)
 
     def decode(self, latents: Array) -> Array:
-        """Return a picture of latents.
+        """Return an image of latents.
 
         Args:
             latents: float32 [rows, columns, 4 * latent_channels], of patches.
@@ -122,11 +122,11 @@ class Vae:
         x = unpatchify(latents.astype(np.float32) * self._deviation + self._mean)
         return self._run(self._decoder, x, 1, 2)
 
-    def encode(self, picture: Array) -> Array:
-        """Return the mean of a picture's latents.
+    def encode(self, image: Array) -> Array:
+        """Return the mean of an image's latents.
 
         Args:
-            picture: float32 [h, w, 3] from -1 to 1; sides are multiples of ``scale``.
+            image: float32 [h, w, 3] from -1 to 1; sides are multiples of ``scale``.
 
         Returns:
             float32 [h / scale, w / scale, 4 * latent_channels].
@@ -138,15 +138,15 @@ class Vae:
             raise UnsupportedError(
                 "this autoencoder has no encoder: it cannot start from a picture"
             )
-        if picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
-            raise RequestError(f"a picture of shape {picture.shape}; it needs [h, w, 3]")
-        if picture.shape[0] % self.scale or picture.shape[1] % self.scale:
+        if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+            raise RequestError(f"a picture of shape {image.shape}; it needs [h, w, 3]")
+        if image.shape[0] % self.scale or image.shape[1] % self.scale:
             raise RequestError(
-                f"a picture of {picture.shape[1]} x {picture.shape[0]}: sides must be multiples of "
+                f"a picture of {image.shape[1]} x {image.shape[0]}: sides must be multiples of "
                 f"{self.scale}"
             )
-        _check_finite(picture, "a picture")
-        x = self._run(self._encoder, picture, 2, 1)
+        _check_finite(image, "a picture")
+        x = self._run(self._encoder, image, 2, 1)
         x = patchify(x[:, :, : self.config.latent_channels])
         latents: Array = (x - self._mean) / self._deviation
         return latents
@@ -179,7 +179,7 @@ def _check_finite(values: Array, name: str) -> None:
 
 
 def patchify(x: Array) -> Array:
-    """[h, w, c] to [h / 2, w / 2, 4 c]: channel c of row dy, column dx of a patch is 4 c + 2 dy + dx."""
+    """Turn [h, w, c] into [h / 2, w / 2, 4 c]: channel c of pixel (dy, dx) becomes 4 c + 2 dy + dx."""
     h, w, c = x.shape
     parts = x.reshape(h // 2, 2, w // 2, 2, c)
     return np.ascontiguousarray(parts.transpose(0, 2, 4, 1, 3)).reshape(h // 2, w // 2, 4 * c)
@@ -269,14 +269,14 @@ class _Network:
         )
 
     def resnet(self, x: Value, name: str) -> Value:
-        """Two convolutions, and x or a convolution of one tap of it."""
+        """Add two convolutions, and x or a convolution of one tap of it."""
         h = self.conv(x, f"{name}.conv1", norm=f"{name}.norm1")
         if self.p.has(f"{name}.conv_shortcut.weight"):
             x = self.conv(x, f"{name}.conv_shortcut")
         return self.conv(h, f"{name}.conv2", norm=f"{name}.norm2", add=x)
 
     def middle(self, x: Value, name: str) -> Value:
-        """Residual blocks, between which all positions see each other in one head."""
+        """Add residual blocks, between which all positions see each other in one head."""
         x = self.resnet(x, f"{name}.resnets.0")
         attention = f"{name}.attentions.0"
         if self.p.has(f"{attention}.to_q.weight"):

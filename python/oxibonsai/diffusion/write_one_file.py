@@ -1,4 +1,4 @@
-"""Writes a picture model of any layout as one GGUF file."""
+"""Writes an image model of any layout as one GGUF file."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.architectures import qwen3
-from oxibonsai.architectures.schema.sources import ConfigJson
-from oxibonsai.architectures.schema.tensors import TensorTable
-from oxibonsai.convert.exact_blocks import EXACT_TYPES
+from oxibonsai.checkpoint.packs.exact_blocks import EXACT_TYPES
 from oxibonsai.convert.stored_types import encode_measured
 from oxibonsai.convert.target import check_dtype
-from oxibonsai.diffusion.gguf_tensors import GgufTensors
 from oxibonsai.diffusion.model_files import ModelFiles
 from oxibonsai.diffusion.network import Network
+from oxibonsai.diffusion.network_tensors import NetworkTensors
 from oxibonsai.diffusion.one_file import (
     ARCHITECTURE,
     COUNTS,
@@ -107,8 +104,9 @@ def _target(dtype: str) -> str:
 
 def _planned(network: Network, name: str, written: str) -> _Planned:
     """Return a tensor as it is stored."""
-    kind, data = network.tensors.stored(name)
-    return _Planned(written, network.tensors.shape(name), type_named(kind), lambda: data)
+    tensors = network.tensors
+    kind = type_named(tensors.quant_type(name))
+    return _Planned(written, tensors.shape(name), kind, lambda: tensors.stored(name))
 
 
 def _of_transformer(network: Network, target: str | None, threads: int) -> list[_Planned]:
@@ -141,25 +139,10 @@ def _encoded(network: Network, name: str, target: str, threads: int) -> _Planned
 
 
 def _of_text_encoder(files: ModelFiles) -> list[_Planned]:
-    """Up to the last layer that is looked at, by GGUF's names."""
-    text, last = files.text_encoder, files.text_layers[-1]
-    names: dict[str, str | None]
-    if text.network is None:
-        tensors = GgufTensors(text.checkpoint, "", complete_names=False)
-        network, names = Network({}, tensors), {n: n for n in tensors.names}
-    else:
-        network = text.network
-        where = network.tensors.path
-        config = qwen3.FAMILY.read_config_json(ConfigJson(network.config, Path(where)))
-        table = qwen3.FAMILY.table(config, str(where))
-        names = {n: _gguf_name(table, n) for n in network.tensors.names}
-    kept = {w: n for n, w in names.items() if w is not None and _is_run(w, last)}
-    return [_planned(network, kept[written], written) for written in sorted(kept)]
-
-
-def _gguf_name(table: TensorTable, name: str) -> str | None:
-    entry = table.entry_of(name if name.startswith(("model.", "lm_head.")) else f"model.{name}")
-    return None if entry is None else entry.tensors[0]
+    """Plan the text encoder's tensors up to the last layer that is looked at, by GGUF's names."""
+    network = Network({}, NetworkTensors(files.text_encoder, complete_names=False))
+    names = sorted(n for n in network.tensors.names if _is_run(n, files.text_layers[-1]))
+    return [_planned(network, name, name) for name in names]
 
 
 def _is_run(name: str, layers: int) -> bool:
@@ -170,7 +153,7 @@ def _is_run(name: str, layers: int) -> bool:
 
 
 def _write_keys(writer: _core.GgufWriter, files: ModelFiles) -> None:
-    text = files.text_encoder.checkpoint
+    text = files.text_encoder
     writer.add_metadata("general.architecture", ARCHITECTURE, "str")
     writer.add_metadata("general.type", "model", "str")
     writer.add_metadata("general.name", files.name, "str")
@@ -188,4 +171,4 @@ def _write_keys(writer: _core.GgufWriter, files: ModelFiles) -> None:
         writer.add_metadata(f"{ARCHITECTURE}.{key}", getattr(files, field), "u32")
     for key in text.file.keys():  # noqa: SIM118 - no dictionary
         if key.startswith((f"{text.architecture}.", "tokenizer.")):
-            writer.copy_metadata(text.file.shards[0], key)
+            text.file.copy_metadata(writer, key)

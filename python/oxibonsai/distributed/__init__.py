@@ -8,8 +8,8 @@ else of the package imports it.
 from oxibonsai.distributed.device import RankPlan
 from oxibonsai.distributed.follower import follow
 from oxibonsai.distributed.group import Group, Link, join
-from oxibonsai.distributed.handshake import Identity, verify
 from oxibonsai.distributed.layout import Layout
+from oxibonsai.distributed.session import Identity, verify
 
 __all__ = [
     "Group",

@@ -24,6 +24,10 @@ class Command(enum.IntEnum):
     RELEASE_PAGE = 5  # pool, page
     MAKE_SLOTS = 6  # slots; the next store
     COPY_SLOT = 7  # store, source, target
+    READ_PAGE = 8  # pool, page; each process then sends its part
+    WRITE_PAGE = 9  # pool, page; each process is then sent its part
+    READ_SLOT = 10  # store, slot; likewise
+    WRITE_SLOT = 11  # store, slot; likewise
 
 
 class Leader:
@@ -44,7 +48,7 @@ class Leader:
         self.on_failure: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Begins to tell the others to wait."""
+        """Begin to tell the others to wait."""
         self._thread = threading.Thread(
             target=self._keep_alive, name="oxibonsai-group", daemon=True
         )

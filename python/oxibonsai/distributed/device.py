@@ -25,7 +25,7 @@ from oxibonsai.devices import (
 from oxibonsai.distributed.commands import Command, Leader
 from oxibonsai.distributed.group import Floats, Group
 from oxibonsai.distributed.passes import RankPass
-from oxibonsai.distributed.state import SharedPages, SharedSlots
+from oxibonsai.distributed.state import Parts, SharedPages, SharedSlots
 from oxibonsai.errors import RequestError, UnsupportedError
 
 Kind = TypeVar("Kind")
@@ -51,7 +51,7 @@ class RankPlan(DevicePlan):
         self.leader = Leader(group)
 
     def place(self, graph: _core.Graph, layers: int) -> RankDevice:
-        """As of :class:`~oxibonsai.devices.DevicePlan`.
+        """Implement :meth:`~oxibonsai.devices.DevicePlan.place`.
 
         Raises:
             UnsupportedError: The model has fewer layers than there are stages, or is none that
@@ -147,25 +147,25 @@ class RankDevice(StagedDevice):
 
     @property
     def own_bytes(self) -> int:
-        """Bytes of the model's file that this process has rows of."""
+        """Return the bytes of the model's file that this process has rows of."""
         return sum(w.nbytes for w in self.share.matrices)
 
     def packed_size(self, weights: list[_core.Weight]) -> int:
-        """Bytes that this process packs."""
+        """Return the bytes that this process packs."""
         return self.local.packed_size(self.share.matrices)
 
     def pack(
         self, weights: list[_core.Weight], progress: Callable[[int], None] | None = None
     ) -> Packed:
-        """Packs this process's rows of the model's matrices, whatever others are asked for."""
+        """Pack this process's rows of the model's matrices, whatever others are asked for."""
         return self.local.pack(self.share.matrices, progress)
 
     def packed_nbytes(self, weight: _core.Weight) -> int | None:
-        """None: no process has a whole one."""
+        """Return None: no process has a whole one."""
         return None
 
     def compile(self, graph: _core.Graph) -> Executable:
-        """As of :class:`Device`; all processes have to compile the main pass before any runs."""
+        """Implement :meth:`Device.compile`; all processes have to compile the main pass before any runs."""
         compiled = self.own_pass(graph)
         if graph is self._main and not self._is_started:
             self._is_started = True
@@ -195,13 +195,15 @@ class RankDevice(StagedDevice):
     def make_pages(
         self, layers: Sequence[_core.PagedLayer], type: str | Sequence[str], pages: int
     ) -> KvPages:
-        """As of :class:`Device`, of the main pass's layers and one type."""
+        """Implement :meth:`Device.make_pages`, of the main pass's layers and one type."""
         if list(layers) != self._main.paged_layers or not isinstance(type, str):
             raise UnsupportedError("several processes keep keys and values of one type")
         with self.leader.command(Command.MAKE_PAGES, (_core.KV_TYPES.index(type), pages)):
             own = self.own_pages(type, pages)
+            parts = Parts(self.group, 0 if own is None else own.page_bytes)
             index, self._pools = self._pools, self._pools + 1
-        return SharedPages(self, index, own, pages, type, _core.kv_page_bytes(layers, type))
+        size = _core.kv_page_bytes(layers, type)
+        return SharedPages(self.leader, index, own, parts, pages, type, size)
 
     def own_pages(self, type: str, pages: int) -> KvPages | None:
         """Return this process's part of the pages."""
@@ -209,13 +211,14 @@ class RankDevice(StagedDevice):
         return self.local.make_pages(layers, type, pages) if layers else None
 
     def make_slots(self, entries: Sequence[int], slots: int) -> Slots:
-        """As of :class:`Device`, of the main pass's entries."""
+        """Implement :meth:`Device.make_slots`, of the main pass's entries."""
         if list(entries) != self._main.slot_entries:
             raise UnsupportedError("several processes keep recurrent state of the main pass alone")
         with self.leader.command(Command.MAKE_SLOTS, (slots,)):
             own = self.own_slots(slots)
+            parts = Parts(self.group, 0 if own is None else own.slot_bytes)
             index, self._stores = self._stores, self._stores + 1
-        return SharedSlots(self, index, own, slots, list(entries))
+        return SharedSlots(self.leader, index, own, parts, slots, list(entries))
 
     def own_slots(self, slots: int) -> Slots | None:
         """Return this process's part of the slots."""

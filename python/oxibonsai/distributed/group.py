@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.distributed.layout import Layout
-from oxibonsai.errors import DeviceError, RequestError, UnsupportedError
+from oxibonsai.errors import DeviceError, RequestError, UnsupportedError, needs_extra
 
 Floats = npt.NDArray[np.float32]
 Words = npt.NDArray[np.int32]
@@ -90,7 +90,7 @@ class Group:
         )
 
     def all_gather_bytes(self, own: bytes) -> list[bytes]:
-        """As many bytes of every process, in the order of ranks; waits for late ones."""
+        """Gather as many bytes of every process, in the order of ranks; wait for late ones."""
         torch, dist = _torch()
         sent = torch.frombuffer(bytearray(own), dtype=torch.uint8)
         received = [torch.empty_like(sent) for _ in range(self.layout.world)]
@@ -105,11 +105,11 @@ class Group:
         self._guarded(lambda: dist.send(torch.from_numpy(values), to, group=self.world))
 
     def receive(self, values: Floats, source: int) -> None:
-        """Receives floats from one process."""
+        """Receive floats from one process."""
         self.receive_later(values, source)()
 
     def receive_later(self, values: Floats, source: int) -> Callable[[], None]:
-        """Receives floats from one process, in the order of these calls; returns what waits for them."""
+        """Receive floats from one process, in the order of these calls; return what waits for them."""
         torch, dist = _torch()
         work = self._guarded(lambda: dist.irecv(torch.from_numpy(values), source, group=self.world))
 
@@ -283,7 +283,8 @@ def _variable(name: str) -> int:
 
 
 def _torch() -> tuple[Any, Any]:
-    import torch
-    import torch.distributed
+    with needs_extra("hf"):
+        import torch
+        import torch.distributed
 
     return torch, torch.distributed

@@ -105,7 +105,7 @@ class RankPass:
         return values
 
     def _is_idle(self, batch: _core.Batch) -> bool:
-        """Whether this stage only reads rows that want a result, and none does."""
+        """Return whether this stage only reads rows that want a result, and none does."""
         spaces = {space for _, space, _ in self._received}
         return batch.num_outputs == 0 and spaces == {"outputs"}
 

@@ -47,7 +47,7 @@ def serve(choice: Choice, settings: Settings) -> int:
         had_worker[0] = 1
         return _Backend(choice, settings, lifecycle)
 
-    # No process has a whole model to read pictures with.
+    # No process has a whole model to read images with.
     return run_server(settings.model_copy(update={"mmproj_auto": False}), make_backend)
 
 
@@ -64,7 +64,7 @@ class _Backend(EngineBackend):
         self._joined: tuple[Group, Leader] | None = None
 
     def load(self) -> None:
-        """As of :class:`~oxibonsai.server.backend.Backend`."""
+        """Implement :meth:`~oxibonsai.server.backend.Backend.load`."""
         group, plan = start(self._choice)
         self._device = plan
         # As after a failed step: the server drains, and its process ends with code 1.
@@ -73,7 +73,7 @@ class _Backend(EngineBackend):
         self._joined = group, plan.leader
 
     def close(self) -> None:
-        """As of :class:`~oxibonsai.server.backend.Backend`."""
+        """Implement :meth:`~oxibonsai.server.backend.Backend.close`."""
         super().close()
         if self._joined is None:
             return  # while it loads; the others notice that this process is gone

@@ -2,22 +2,26 @@
 
 from oxibonsai.engine.beam_search import Beam, beam_search
 from oxibonsai.engine.completion import Completion, best_samples, complete, submit_samples
-from oxibonsai.engine.constraint import Constrain, TokenConstraint
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load
 from oxibonsai.engine.pool import EnginePool, EngineRequest
 from oxibonsai.engine.pooled_states import Ids
 from oxibonsai.engine.runner import EngineRunner
-from oxibonsai.engine.sequence import Options, Sequence
+from oxibonsai.engine.sequence import Constrain, Options, Sequence, TokenConstraint
 from oxibonsai.engine.snapshot import Restored, restore, save
-from oxibonsai.engine.speculation import DraftModel, Lookahead, MtpDraft, NgramSpeculator
+from oxibonsai.engine.speculation.dflash import DflashDraft
+from oxibonsai.engine.speculation.draft_model import DraftModel
+from oxibonsai.engine.speculation.lookahead import Lookahead
+from oxibonsai.engine.speculation.mtp import MtpDraft
+from oxibonsai.engine.speculation.ngram import NgramSpeculator
 
 __all__ = [
     "Beam",
     "Completion",
     "Constrain",
     "ContextShift",
+    "DflashDraft",
     "DraftModel",
     "Engine",
     "EnginePool",

@@ -21,7 +21,7 @@ class AdaptedModels:
     """The passes of a model.
 
     A set of adapters is named by a key, which :class:`~oxibonsai.engine.Options` takes as ``adapter``;
-    the empty key is the model as it was loaded. Only an adapter's own thin matrices are packed for it.
+    the empty key is the model as it was loaded. Only an adapter's own low-rank matrices are packed for it.
 
     Args:
         model: As it was loaded.
@@ -49,20 +49,20 @@ class AdaptedModels:
         return key
 
     def check(self, key: str) -> None:
-        """RequestError for a key that :meth:`key` did not return."""
+        """Raise RequestError for a key that :meth:`key` did not return."""
         if not self.knows(key):
             raise RequestError(f"adapter is {key!r}; it must be a key of Engine.adapter_key()")
 
     def knows(self, key: str) -> bool:
-        """Whether :meth:`key` has returned a key, and it was not forgotten."""
+        """Return whether :meth:`key` has returned a key, and it was not forgotten."""
         return not key or key in self._sets
 
     def begin_step(self, keys: Iterable[str]) -> None:
-        """Says which sets a step needs: their passes are kept until the next one begins."""
+        """Say which sets a step needs: their passes are kept until the next one begins."""
         self._in_step = frozenset(keys)
 
     def is_compiled(self, key: str) -> bool:
-        """Whether a pass is ready."""
+        """Return whether a pass is ready."""
         return not key or key in self._compiled
 
     def of(self, key: str) -> Model:

@@ -7,11 +7,10 @@ from collections.abc import Sequence as Items
 import numpy as np
 
 from oxibonsai import _core
-from oxibonsai.engine.images import Floats, PromptImages
-from oxibonsai.engine.kv_cache import KvCache
-from oxibonsai.engine.page_table import PageTable
+from oxibonsai.engine.kv_cache import KvCache, PageTable
 from oxibonsai.engine.scheduler import Chunk
-from oxibonsai.models.images import IMAGES
+from oxibonsai.models.adapting import IMAGES
+from oxibonsai.vision.prompt_images import Floats, PromptImages
 
 
 def reserve(cache: KvCache, table: PageTable, first: int, rows: int) -> None:
@@ -33,6 +32,7 @@ def add_span(
     outputs: int | Items[int],
     blocks: Items[tuple[int, int]] = (),
     encoded: int = 0,
+    drafted: int = 0,
 ) -> None:
     """Add tokens of one sequence to a batch; its slot holds the state after them from then on.
 
@@ -44,8 +44,9 @@ def add_span(
         outputs: How many of the last rows want a result, or which rows.
         blocks: Positions first .. end - 1 whose rows see each other.
         encoded: Positions of an encoder's tokens, which come before the decoder's.
+        drafted: How many of the last tokens are a draft; the table has states for as many rows.
     """
-    slot = table.slot
+    slot, states = table.slot, table.states[:drafted]
     if slot is not None:
         if first not in (0, slot.position):
             raise RuntimeError(
@@ -53,6 +54,8 @@ def add_span(
                 f"{slot.position} tokens"
             )
         slot.position = first + len(tokens)
+        for i, state in enumerate(states):
+            state.position = slot.position - drafted + i
     batch.add(
         tokens,
         first=first,
@@ -62,11 +65,12 @@ def add_span(
         outputs=outputs,
         blocks=blocks,
         encoded=encoded,
+        row_slots=[state.index for state in states],
     )
 
 
 def make_batch(chunks: list[Chunk], *, all_rows: bool = False) -> _core.Batch:
-    """Rows of all chunks; outputs are all of them, or those from which a token is chosen."""
+    """Return the rows of all chunks; outputs are all of them, or those from which a token is chosen."""
     batch = _core.Batch()
     rows: list[Floats] = []
     for c in chunks:
@@ -76,7 +80,16 @@ def make_batch(chunks: list[Chunk], *, all_rows: bool = False) -> _core.Batch:
             tokens = images.fill(tokens, c.first, rows)
             blocks = images.blocks(c.first, c.first + c.count)
         outputs = c.rows if all_rows else c.outputs
-        add_span(batch, c.sequence.table, tokens, c.first, outputs, blocks, c.sequence.encoded)
+        add_span(
+            batch,
+            c.sequence.table,
+            tokens,
+            c.first,
+            outputs,
+            blocks,
+            c.sequence.encoded,
+            len(c.draft),
+        )
     if rows:
         batch.set_input(IMAGES, np.concatenate(rows))
     _set_positions(batch, chunks)
@@ -84,7 +97,7 @@ def make_batch(chunks: list[Chunk], *, all_rows: bool = False) -> _core.Batch:
 
 
 def reads_images(chunks: list[Chunk]) -> bool:
-    """Whether some of the chunks' tokens stand for rows of pictures."""
+    """Return whether some of the chunks' tokens stand for rows of images."""
     return any(
         c.sequence.images is not None and c.sequence.images.overlaps(c.first, c.first + c.count)
         for c in chunks

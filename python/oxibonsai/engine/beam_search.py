@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.engine.batching import make_batch, reads_images, reserve
-from oxibonsai.engine.images import PromptImages
+from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.scheduler import Chunk
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.engine.text import TextOutput
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling import SamplingParams, token_logprobs
-
-if TYPE_CHECKING:
-    from oxibonsai.engine.engine import Engine
-    from oxibonsai.vision import PlacedImage
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.sampling.sampler import token_logprobs
+from oxibonsai.vision import PlacedImage
+from oxibonsai.vision.prompt_images import PromptImages
 
 _CHUNK = 256
 _MOST_WIDTH = 64
@@ -81,7 +80,7 @@ def beam_search(
             at any length (as in transformers' ``generate``).
         stop_token_ids: Tokens that end a text; None: the model's own.
         n: Texts to return; None: all ``width``.
-        images: Pictures of the prompt, and the ids that stand for their rows, in order.
+        images: Images of the prompt, and the ids that stand for their rows, in order.
 
     Raises:
         RequestError: An argument is out of range, or the prompt is refused.
@@ -148,7 +147,7 @@ class _Search:
             self._release(self._running)
 
     def _step(self) -> npt.NDArray[np.float32]:
-        """Logits [beams, vocabulary] after the last token of every running text."""
+        """Return logits [beams, vocabulary] after the last token of every running text."""
         engine, cache = self._engine, self._engine.cache
         while True:
             chunks = [_next_chunk(h.sequence, self._images) for h in self._running]
@@ -164,7 +163,7 @@ class _Search:
                 return logits
 
     def _extend(self, logits: npt.NDArray[np.float32], length: int) -> None:
-        """Chooses the next texts among the continuations of all running ones."""
+        """Choose the next texts among the continuations of all running ones."""
         candidates = []
         for i, row in enumerate(logits):
             # Twice the width, so that enough are left if as many as the width end here.
@@ -212,7 +211,7 @@ class _Search:
         del self._finished[self._width :]
 
     def _done(self, length: int) -> bool:
-        """Whether no running text can still become one of the best."""
+        """Return whether no running text can still become one of the best."""
         if len(self._finished) < self._width:
             return False
         if self._early_stopping is True:

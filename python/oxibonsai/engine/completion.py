@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.sequence import Options, Sequence
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling import SamplingParams, TokenLogprobs
-
-if TYPE_CHECKING:
-    from oxibonsai.engine.engine import Engine
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.sampling.sampler import TokenLogprobs
 
 MOST_SAMPLES = 128
 

@@ -30,7 +30,7 @@ class ContextShift:
             raise RequestError(f"window is {self.window}; it must be at least 1")
 
     def window_of(self, ctx_size: int) -> int:
-        """Last tokens to keep in a context of this size."""
+        """Return how many of the last tokens to keep in a context of this size."""
         window = (ctx_size - self.sinks) // 2 if self.window is None else self.window
         if window < 1 or self.sinks + window >= ctx_size:
             raise RequestError(

@@ -36,7 +36,7 @@ class Embedder:
 
     @property
     def dimensions(self) -> int:
-        """Values of a vector that is not shortened."""
+        """Return the values of a vector that is not shortened."""
         return self._model.embedding_size
 
     def embed(
@@ -48,7 +48,7 @@ class Embedder:
         dimensions: int | None = None,
         truncate: int | None = None,
     ) -> Floats:
-        """One vector a text: float32 [texts, dimensions]. A vector depends on its own text alone.
+        """Return one vector a text: float32 [texts, dimensions]. A vector depends on its own text alone.
 
         Args:
             texts: Strings, framed with bos and eos as the model wants it, or lists of token ids,
@@ -87,7 +87,7 @@ class Embedder:
         return np.stack([unit(v) for v in vectors]) if normalize else vectors
 
     def token_states(self, texts: Items[Ids], *, typed: bool = False) -> list[Floats]:
-        """Hidden states after the final norm: for each text float32 [tokens, hidden].
+        """Return the hidden states after the final norm: for each text float32 [tokens, hidden].
 
         Args:
             texts: Ids, taken as they are.
@@ -102,7 +102,7 @@ class Embedder:
         return self._states.token_states(texts, typed=typed)
 
     def _ids(self, index: int, text: str | Items[int], truncate: int | None) -> list[int]:
-        """Token ids of a text, checked."""
+        """Return the token ids of a text, checked."""
         if isinstance(text, str):
             if self._tokenizer is None:
                 raise FormatError(

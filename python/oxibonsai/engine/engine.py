@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.engine.constraint import TokenConstraint
-from oxibonsai.engine.dlpack import DLPackArray
+from oxibonsai.engine.closing import ClosingConstraint, ClosingTokens
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.engine_core import DEFAULT_CHUNK, EngineCore, StepCounts
-from oxibonsai.engine.images import PromptImages, check_images
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
-from oxibonsai.engine.logits import iter_logits
+from oxibonsai.engine.logits import DLPackArray, WholeTexts
 from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.ranking import Ranker, Ranking
-from oxibonsai.engine.sequence import Options, Sequence
+from oxibonsai.engine.sequence import Options, Sequence, TokenConstraint
 from oxibonsai.engine.text import TextOutput
-from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.errors import FormatError, RequestError, needs_extra
+from oxibonsai.known_models import Recommendation, recommend
 from oxibonsai.lora import Adapter
 from oxibonsai.models import Model
-from oxibonsai.sampling import SamplingParams, breaker_ids, word_tokens
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.sampling.sampler import breaker_ids, word_tokens
 from oxibonsai.structured import StructureCompiler
 from oxibonsai.tokenizer import Tokenizer
 from oxibonsai.vision import ImageReader, PlacedImage
+from oxibonsai.vision.prompt_images import PromptImages, check_images
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
@@ -41,7 +43,7 @@ class Stepper(Protocol):
     """A thread that steps an engine."""
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Wake the thread that runs: there may be something to do."""
         ...
 
 
@@ -61,7 +63,7 @@ class Engine:
         policy: As given.
         embedder: Makes vectors of texts, with a cache of its own.
         ranker: Scores texts and pairs of texts, likewise.
-        pictures: Reads the pictures of conversations; None: the model reads text only.
+        images: Reads the images of conversations; None: the model reads text only.
         lock: Held during a step; whoever uses ``model`` and ``cache`` directly takes it.
     """
 
@@ -92,7 +94,7 @@ class Engine:
             model, cache, ctx_size=ctx_size, eos_ids=self.eos_ids, policy=policy
         )
         self._stepper: Stepper | None = None
-        self.pictures: ImageReader | None = None
+        self.image_reader: ImageReader | None = None
         self.lock = ProcessLock()
 
     def __getattr__(self, name: str) -> Any:
@@ -133,8 +135,15 @@ class Engine:
         if self._stepper is not None:
             raise RequestError("another thread steps this engine: close what made it, a pool say")
         self.cancel_all()
+        self.cache.close()
         self.__dict__.clear()
         self._closed = True
+
+    @cached_property
+    def recommended(self) -> Recommendation:
+        """Settings that suit the model."""
+        checkpoint = self.model.weights.checkpoint
+        return recommend(checkpoint.file, checkpoint.path)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -152,7 +161,7 @@ class Engine:
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Ids that end a text; none without a tokenizer."""
+        """Return the ids that end a text; none without a tokenizer."""
         return frozenset() if self._tokenizer is None else self._tokenizer.eos_ids
 
     @property
@@ -164,7 +173,7 @@ class Engine:
 
     @property
     def num_running(self) -> int:
-        """Sequences that take part in steps."""
+        """Return the sequences that take part in steps."""
         return len(self._engine_core.running)
 
     @property
@@ -179,7 +188,7 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that wait for pages or a slot."""
+        """Return the sequences that wait for pages or a slot."""
         return len(self._engine_core.waiting)
 
     def submit(
@@ -214,7 +223,44 @@ class Engine:
     def make_sequence(
         self, prompt: Items[int], params: SamplingParams, options: Options
     ) -> Sequence:
-        """Return a checked sequence that is not submitted yet."""
+        """Return a checked sequence that is not submitted yet; errors as of :meth:`check_request`."""
+        ids, encoded, bad_words = self._checked(prompt, params, options)
+        constraint: TokenConstraint | None = None
+        if options.structure is not None:
+            constraint = self.structures.constraint(options.structure, tenant=options.tenant)
+        if options.constrain is not None:
+            constraint = options.constrain(constraint)
+        if constraint is not None and options.structure is not None and options.structure.closes:
+            limit = self._limit(len(ids), params, options)
+            constraint = ClosingConstraint(constraint, limit, self._closing_tokens)
+        text = None
+        if self._tokenizer is not None:
+            text = TextOutput(self._tokenizer, params.stop, options.visible)
+        breakers = frozenset[int]()
+        if params.dry_multiplier > 0.0:
+            breakers = self._breakers(params.dry_sequence_breakers)
+        images = self.prompt_images(ids, options.images)
+        image_end = options.images[-1].end if options.images else 0
+        return Sequence(
+            ids, params, options, text, constraint, breakers, bad_words, images, encoded,
+            stops=self.cache.stops(len(ids), options.borders, image_end),
+        )  # fmt: skip
+
+    def check_request(self, prompt: Items[int], params: SamplingParams, options: Options) -> None:
+        """Check what :meth:`submit` refuses, but for the structure, which takes long to compile.
+
+        Raises:
+            RequestError: The prompt is empty, too long, or holds ids outside the vocabulary; a
+                parameter or an option makes no sense for this model.
+        """
+        ids, _, _ = self._checked(prompt, params, options)
+        if options.images:
+            check_images(self.model, ids, options.images)
+
+    def _checked(
+        self, prompt: Items[int], params: SamplingParams, options: Options
+    ) -> tuple[list[int], int, tuple[tuple[int, ...], ...]]:
+        """Return the ids of a prompt, how many an encoder reads, and the ids of words to avoid."""
         self.lock.check_process()
         self.model.check_generates()
         ids = self.check_prompt(prompt)
@@ -237,41 +283,61 @@ class Engine:
                 raise RequestError(
                     "a context with pictures cannot be shifted: leave out the context shift"
                 )
-        constraint: TokenConstraint | None = None
-        if options.structure is not None:
-            constraint = self.structures.constraint(options.structure, tenant=options.tenant)
-        if options.constrain is not None:
-            constraint = options.constrain(constraint)
-        text = None
-        if self._tokenizer is not None:
-            text = TextOutput(self._tokenizer, params.stop, options.visible)
-        elif params.stop:
+        if params.stop and self._tokenizer is None:
             raise RequestError("stop strings need a tokenizer, and this model's file has none")
-        breakers = frozenset[int]()
-        if params.dry_multiplier > 0.0:
-            breakers = self._breakers(params.dry_sequence_breakers)
         bad_words: tuple[tuple[int, ...], ...] = ()
         if params.bad_words:
             encode = partial(self.tokenizer.encode, add_special=False)
             bad_words = word_tokens(params.bad_words, encode)
             self.check_ids([token for word in bad_words for token in word])
-        images = self.prompt_images(ids, options.images)
-        return Sequence(
-            ids, params, options, text, constraint, breakers, bad_words, images, encoded
-        )
+        return ids, encoded, bad_words
 
     def prompt_images(
         self, ids: Items[int], placed: tuple[PlacedImage, ...]
     ) -> PromptImages | None:
-        """Pictures of a prompt, checked; None where there are none."""
+        """Return the images of a prompt, checked; None where there are none."""
         if not placed:
             return None
         check_images(self.model, ids, placed)
         return PromptImages(ids, placed, self.model.graph.position_axes)
 
+    def encode_images(
+        self, prompt: Items[int], options: Options, look: Callable[[], None] | None = None
+    ) -> None:
+        """Encode the images that the prefix cache does not hold, so that no step waits for a tower.
+
+        What the cache gives up until the prompt runs is encoded by the step that needs it.
+
+        Args:
+            prompt: Token ids.
+            options: With the images.
+            look: Called while others' images are encoded; what it raises ends the waiting.
+
+        Raises:
+            CapacityError: Too many wait.
+        """
+        images = self.prompt_images(prompt, options.images)
+        if images is None:
+            return
+        known = self.cache.lookup(images.cache_ids, self._engine_core.pool(), options.cache_root)
+        if self.image_reader is None or images.is_encoded_from(known.positions):
+            images.encode_from(known.positions)
+            return
+        with self.image_reader.queue.turn(look):
+            images.encode_from(known.positions)
+
+    def _limit(self, prompt_tokens: int, params: SamplingParams, options: Options) -> int:
+        """Return how many tokens a text can have."""
+        room = self.ctx_size - prompt_tokens if options.shift is None else sys.maxsize
+        return room if params.max_tokens is None else min(room, params.max_tokens)
+
+    @cached_property
+    def _closing_tokens(self) -> ClosingTokens:
+        return ClosingTokens.of(self.tokenizer, self.model.config.vocab_size)
+
     @property
     def structures(self) -> StructureCompiler:
-        """Compiles what texts must match."""
+        """Return what compiles what texts must match."""
         if self._compiler is None:
             self._compiler = StructureCompiler(self.tokenizer, self.model.config.vocab_size)
         return self._compiler
@@ -300,16 +366,16 @@ class Engine:
         return key
 
     def knows_adapter(self, key: str) -> bool:
-        """Whether :meth:`adapter_key` has returned a key, and it is still in use."""
+        """Return whether :meth:`adapter_key` has returned a key, and it is still in use."""
         return self._engine_core.models.knows(key)
 
     def step(self) -> list[Sequence]:
-        """One pass of the model over all running sequences; returns those with new tokens."""
+        """Run one pass of the model over all running sequences; return those with new tokens."""
         with self.lock:
             return self._engine_core.step()
 
     def advance(self, sequence: Sequence, timeout: float | None = None) -> None:
-        """Lets a sequence go on: steps, or waits for the thread that does.
+        """Let a sequence go on: step, or wait for the thread that does.
 
         Args:
             sequence: It has been submitted.
@@ -323,7 +389,7 @@ class Engine:
             sequence.changed.clear()
 
     def attach(self, stepper: Stepper | None) -> None:
-        """Lets another thread step from now on; None: the callers do."""
+        """Let another thread step from now on; None: the callers do."""
         self._stepper = stepper
 
     def cancel(self, sequence: Sequence) -> None:
@@ -347,16 +413,19 @@ class Engine:
             self._engine_core.sweep()
 
     def generate_tokens(
-        self, prompt: Items[int], params: SamplingParams, options: Options | None = None
+        self,
+        prompt: Items[int],
+        params: SamplingParams | None = None,
+        options: Options | None = None,
     ) -> Iterator[int]:
         """Yield generated ids one by one, an end-of-text id included.
 
         The prompt is checked at once, not at the first token.
         """
-        return self.follow_tokens(self.submit(prompt, params, options))
+        return self.follow_tokens(self.submit(prompt, params or SamplingParams(), options))
 
     def follow_tokens(self, sequence: Sequence) -> Iterator[int]:
-        """Ids of a submitted sequence as they come; closing the iterator cancels it."""
+        """Yield the ids of a submitted sequence as they come; closing the iterator cancels it."""
         try:
             seen = 0
             while not sequence.finished or seen < sequence.num_generated:
@@ -370,20 +439,23 @@ class Engine:
             self.cancel(sequence)
 
     def generate(
-        self, prompt: str | Items[int], params: SamplingParams, options: Options | None = None
+        self,
+        prompt: str | Items[int],
+        params: SamplingParams | None = None,
+        options: Options | None = None,
     ) -> Iterator[str]:
-        """Pieces of the text that continues a prompt, as they come; stop strings never show.
+        """Yield the pieces of the text that continues a prompt, as they come; stop strings never show.
 
         Args:
             prompt: Text, taken as it stands (special tokens in it are text), or token ids.
-            params: How to choose tokens.
+            params: How to choose tokens; None: the defaults.
             options: What else it does.
         """
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        return self.follow_text(self.submit(ids, params, options))
+        return self.follow_text(self.submit(ids, params or SamplingParams(), options))
 
     def follow_text(self, sequence: Sequence) -> Iterator[str]:
-        """Pieces of a submitted sequence's text as they come; closing the iterator cancels it."""
+        """Yield the pieces of a submitted sequence's text as they come; closing the iterator cancels it."""
         output = sequence.text_output
         assert output is not None  # generate() has asked for the tokenizer
         shown = 0
@@ -426,12 +498,12 @@ class Engine:
         images: tuple[PlacedImage, ...] = (),
         as_dlpack: bool = False,
     ) -> npt.NDArray[np.float32] | DLPackArray:
-        """Logits after every token of one text: float32 [len(ids), vocabulary].
+        """Return logits after every token of one text: float32 [len(ids), vocabulary].
 
         Args:
             ids: Token ids.
             chunk_size: Tokens of a step; the result doesn't depend on it.
-            images: Pictures, and the ids that stand for their rows, in order.
+            images: Images, and the ids that stand for their rows, in order.
             as_dlpack: Return an object that ``torch.from_dlpack`` and ``numpy.from_dlpack`` take
                 without a copy.
         """
@@ -447,7 +519,7 @@ class Engine:
         dimensions: int | None = None,
         truncate: int | None = None,
     ) -> npt.NDArray[np.float32]:
-        """One vector a text; see :meth:`oxibonsai.engine.embedding.Embedder.embed`."""
+        """Return one vector a text; see :meth:`oxibonsai.engine.embedding.Embedder.embed`."""
         return self.embedder.embed(
             texts,
             pooling=pooling,
@@ -457,22 +529,24 @@ class Engine:
         )
 
     def rerank(self, query: str, documents: Items[str], *, top_n: int | None = None) -> Ranking:
-        """Documents by how well they fit a query; see :meth:`oxibonsai.engine.ranking.Ranker.rank`."""
+        """Rank documents by how well they fit a query; see :meth:`oxibonsai.engine.ranking.Ranker.rank`."""
         return self.ranker.rank(query, documents, top_n=top_n)
 
     def classify(self, texts: Items[str | tuple[str, str]]) -> npt.NDArray[np.float32]:
-        """Scores of texts; see :meth:`oxibonsai.engine.ranking.Ranker.classify`."""
+        """Return the scores of texts; see :meth:`oxibonsai.engine.ranking.Ranker.classify`."""
         return self.ranker.classify(texts)
 
     def logits_torch(self, ids: Items[int], chunk_size: int | None = None) -> torch.Tensor:
-        """:meth:`logits` as a tensor over the same memory: float32 [len(ids), vocabulary]."""
-        import torch
+        """Return :meth:`logits` as a tensor over the same memory: float32 [len(ids), vocabulary]."""
+        with needs_extra("hf"):
+            import torch
 
         return torch.from_numpy(self.logits(ids, chunk_size))
 
     def embeddings_torch(self, texts: Items[str | Items[int]], **options: Any) -> torch.Tensor:
-        """:meth:`embed` as a tensor over the same memory: float32 [texts, dimensions]."""
-        import torch
+        """Return :meth:`embed` as a tensor over the same memory: float32 [texts, dimensions]."""
+        with needs_extra("hf"):
+            import torch
 
         return torch.from_numpy(self.embed(texts, **options))
 
@@ -482,11 +556,10 @@ class Engine:
         chunk_size: int | None = None,
         images: Items[tuple[PlacedImage, ...]] | None = None,
     ) -> list[npt.NDArray[np.float32]]:
-        """:meth:`logits` of several texts that share their steps, with the pictures of each."""
+        """Return :meth:`logits` of several texts that share their steps, with the images of each."""
         size = DEFAULT_CHUNK if chunk_size is None else chunk_size
-        blocks = iter_logits(
-            self, texts, size, images=images
-        )  # refuses bad texts before anything is taken
+        # Refuses bad texts before anything is taken.
+        blocks = self._iter_logits(texts, size, images=images)
         vocabulary = self.model.config.vocab_size
         results = [np.empty((len(ids), vocabulary), dtype=np.float32) for ids in texts]
         for i, first, rows in blocks:
@@ -496,7 +569,7 @@ class Engine:
     def iter_logits(
         self, ids: Items[int], chunk_size: int = 64, first: int = 0
     ) -> Iterator[npt.NDArray[np.float32]]:
-        """:meth:`logits` in blocks of rows, in order, so that memory holds one block at a time.
+        """Yield :meth:`logits` in blocks of rows, in order, so that memory holds one block at a time.
 
         Args:
             ids: Token ids of one text.
@@ -509,7 +582,28 @@ class Engine:
         self.check_prompt(ids)
         if not 0 <= first < len(ids):
             raise RequestError(f"first is {first}; it must be 0 to {len(ids) - 1}")
-        return (rows for _, _, rows in iter_logits(self, [ids], chunk_size, first))
+        return (rows for _, _, rows in self._iter_logits([ids], chunk_size, first))
+
+    def _iter_logits(
+        self,
+        texts: Items[Items[int]],
+        chunk_size: int,
+        first: int = 0,
+        images: Items[tuple[PlacedImage, ...]] | None = None,
+    ) -> Iterator[tuple[int, int, npt.NDArray[np.float32]]]:
+        """Check texts now; yield (text, first position, rows [n, vocabulary]) in order."""
+        if chunk_size < 1:
+            raise RequestError(f"chunk_size is {chunk_size}; it must be at least 1")
+        self.model.check_generates()
+        self.model.check_decoder_only("logits of whole texts")
+        checked = [self.check_prompt(ids) for ids in texts]
+        placed = [()] * len(checked) if images is None else images
+        sequences = [
+            Sequence(ids, SamplingParams(), Options(), images=self.prompt_images(ids, own))
+            for ids, own in zip(checked, placed, strict=True)
+        ]
+        runner = WholeTexts(self.model, self.cache, self.lock)
+        return runner.iter_logits(sequences, chunk_size, first)
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Take in a sequence whose table holds the state of its first tokens already."""
@@ -539,7 +633,7 @@ class Engine:
         return ids
 
     def check_ids(self, ids: Items[int]) -> None:
-        """RequestError where one is outside the vocabulary."""
+        """Raise RequestError where one is outside the vocabulary."""
         vocabulary = self.model.config.vocab_size
         for i, token in enumerate(ids):
             if not 0 <= token < vocabulary:

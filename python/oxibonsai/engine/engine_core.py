@@ -14,19 +14,44 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.engine.adapted_models import AdaptedModels
 from oxibonsai.engine.batching import make_batch, reads_images, reserve
-from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.kv_cache import KvCache, PageTable
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.scheduler import Chunk, PromptBudget, ServiceCounts, schedule
 from oxibonsai.engine.sequence import Sequence
-from oxibonsai.engine.speculation.mtp import MtpSpeculator
+from oxibonsai.engine.speculation.lookahead import StepCosts
 from oxibonsai.engine.speculation.proposals import propose
 from oxibonsai.engine.token_sampling import Row, sample_tokens, top_wanted
 from oxibonsai.errors import CapacityError, OxiBonsaiError
 from oxibonsai.models import Model
-from oxibonsai.sampling import TopLogits
+from oxibonsai.sampling.sampler import TopLogits
+
+Floats = npt.NDArray[np.float32]
 
 # Rows of one step: a prompt is read in chunks of this many tokens. Results don't depend on it.
 DEFAULT_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class _NewestStep:
+    """The newest step, whose time is still to come.
+
+    Attributes:
+        started: When, in seconds of ``time.perf_counter``.
+        drafting: Seconds of the making of proposals.
+        asked: Tokens that the longest proposal might have had.
+        decoding: Sequences that decoded.
+        rows: Of the pass.
+        drafted: How many of them were proposed.
+        prompt_rows: How many of them were of prompts.
+    """
+
+    started: float
+    drafting: float
+    asked: int
+    decoding: int
+    rows: int
+    drafted: int
+    prompt_rows: int
 
 
 @dataclass
@@ -90,8 +115,8 @@ class EngineCore:
         self._policy = policy
         self._budget = PromptBudget(most=DEFAULT_CHUNK)
         self._served = ServiceCounts()
-        # The newest step: when it began, sequences that decoded, rows of prompts.
-        self._newest: tuple[float, int, int] | None = None
+        self._newest: _NewestStep | None = None
+        self._costs = StepCosts()
         # Computes what may come next while the model runs.
         self._masks = ThreadPoolExecutor(1, thread_name_prefix="oxibonsai-masks")
         self.waiting: deque[Sequence] = deque()
@@ -99,15 +124,17 @@ class EngineCore:
         self.counts = StepCounts()
 
     def step(self) -> list[Sequence]:
-        """One pass of the model over all running sequences; returns those with new tokens."""
+        """Run one pass of the model over all running sequences; return those with new tokens."""
         started = time.perf_counter()
         if self._newest is not None and self.running:
             # From step to step, so with all that texts have to wait for.
-            self._budget.observe(*self._newest[1:], started - self._newest[0])
+            self._learn(self._newest, started - self._newest.started)
         self._newest = None
         self.sweep()
         self._admit()
+        before = time.perf_counter()
         self._propose()
+        drafting = time.perf_counter() - before
         chunks = schedule(self.running, DEFAULT_CHUNK, self._budget.rows, self._served)
         chunks = self._reserve([self._cut(c) for c in chunks])
         if not chunks:
@@ -124,24 +151,37 @@ class EngineCore:
         self.counts.sequences += len(chunks)
         self.counts.rows += sum(c.rows for c in chunks)
         prompts = [c for c in chunks if c.reads_prompt]
-        self._newest = (started, len(chunks) - len(prompts), sum(c.rows for c in prompts))
+        self._newest = _NewestStep(
+            started,
+            drafting,
+            asked=max((c.sequence.asked for c in chunks), default=0),
+            decoding=len(chunks) - len(prompts),
+            rows=sum(c.rows for c in chunks),
+            drafted=sum(len(c.draft) for c in chunks),
+            prompt_rows=sum(c.rows for c in prompts),
+        )
         return self._collect(chunks, logits, states)
 
-    def _run(
-        self, chunks: list[Chunk]
-    ) -> tuple[list[Chunk], Rows[Row], npt.NDArray[np.float32] | None]:
+    def _learn(self, step: _NewestStep, seconds: float) -> None:
+        """Learn from the time that the newest step has taken."""
+        self._budget.observe(step.decoding, step.prompt_rows, seconds)
+        if step.prompt_rows == 0:
+            rest = seconds - step.drafting
+            self._costs.observe(step.rows, step.drafted, step.asked, step.drafting, rest)
+
+    def _run(self, chunks: list[Chunk]) -> tuple[list[Chunk], Rows[Row], dict[int, Floats]]:
         """Run the chunks, ordered by adapter, with a pass for each.
 
         Returns:
             The chunks and the rows of their logits; those whose pass cannot be compiled end by that
-            error.
-
-        Also the hidden states of all rows, where a speculator follows them; but none follows a step
-        with rows of pictures: it begins anew behind them.
+            error. And the hidden states of all rows by their taps, where speculators follow them; but
+            none follows a step with rows of images: it begins anew behind them.
         """
         pools, slots = self._cache.pools, self._cache.slot_memory
-        with_hidden_states = any(isinstance(c.sequence.speculator, MtpSpeculator) for c in chunks)
-        with_hidden_states = with_hidden_states and not reads_images(chunks)
+        readers = [r for c in chunks if (r := c.sequence.states_reader) is not None]
+        taps = sorted({tap for reader in readers for tap in reader.taps})
+        if reads_images(chunks):
+            taps = []
         top = top_wanted(c.sequence for c in chunks if c.outputs > 0)
         groups: dict[str, list[Chunk]] = {}
         for c in chunks:
@@ -149,12 +189,12 @@ class EngineCore:
         self.models.begin_step(groups)
         ordered: list[Chunk] = []
         logits: list[Row] = []
-        states = []
+        states: dict[int, list[Floats]] = {tap: [] for tap in taps}
         for key, group in groups.items():
             images = reads_images(group)
             try:
                 model = self.models.of(key)
-                model.prepare(images=images, with_hidden_states=with_hidden_states)
+                model.prepare(images=images, taps=taps)
             except OxiBonsaiError as e:  # the pass cannot be compiled, or not again
                 for c in group:
                     self._fail(c.sequence, e)
@@ -167,9 +207,10 @@ class EngineCore:
             if not group:
                 continue
             batch = make_batch(group)
-            if with_hidden_states:
-                of_outputs, of_rows = model.run_with_hidden_states(batch, pools, slots)
-                states.append(of_rows)
+            if taps:
+                of_outputs, of_taps = model.run_with_hidden_states(batch, pools, slots, taps)
+                for tap, of_rows in zip(taps, of_taps, strict=True):
+                    states[tap].append(of_rows)
                 logits.extend(of_outputs)
             elif top is not None and model.finds_top and not images:
                 found = model.run_top(batch, pools, slots, top)
@@ -178,7 +219,7 @@ class EngineCore:
                 )
             else:
                 logits.extend(model.run(batch, pools, slots, images=images))
-        return ordered, logits, np.concatenate(states) if states else None
+        return ordered, logits, {tap: np.concatenate(s) for tap, s in states.items() if s}
 
     def adopt(self, sequence: Sequence, computed: int, finish_reason: str | None) -> None:
         """Take in a sequence whose table holds the state of its first tokens already."""
@@ -191,11 +232,12 @@ class EngineCore:
             sequence.times.started = time.perf_counter()
             self.running.append(sequence)
             return
+        self._keep_end(sequence)
         self._cache.release(sequence.table)
         sequence.finish(finish_reason, sequence.matched_stop)
 
     def pool(self) -> int:
-        """Which of the cache's pools new sequences use."""
+        """Return the number of the cache's pool that new sequences use."""
         if self._policy is None:
             return 0
         types = [p.type for p in self._cache.pools]
@@ -207,7 +249,7 @@ class EngineCore:
         return bool(self.running) or any(not s.paused or s.cancelled for s in list(self.waiting))
 
     def sweep(self) -> None:
-        """Retires what was cancelled, and sends back what was paused."""
+        """Retire what was cancelled, and send back what was paused."""
         for s in [s for s in self.running if s.cancelled]:
             s.finish_reason = "cancelled"
             self._retire(s)
@@ -219,7 +261,7 @@ class EngineCore:
             self._preempt(s)
 
     def _admit(self) -> None:
-        """Lets waiting sequences in while pages and slots are free.
+        """Let waiting sequences in while pages and slots are free.
 
         First comes the tenant with the fewest sequences running, and of one tenant what came first;
         a sample that waits for the prompt that it shares is passed over.
@@ -254,7 +296,7 @@ class EngineCore:
         return first
 
     def _victims(self, s: Sequence) -> list[Sequence]:
-        """Sequences that may be preempted for a waiting one: first the newest of the largest tenant.
+        """Return sequences that may be preempted for a waiting one: first the newest of the largest tenant.
 
         None where even all of it would not make enough room.
         """
@@ -285,43 +327,40 @@ class EngineCore:
             return False
         # One that had to give way goes on with the type that it began with.
         pool = self.pool() if s.times.started is None else s.table.pool
-        s.table = self._cache.find(s.cache_ids, pool, s.cache_root)
-        if len(s.table.keys) * _core.PAGE_POSITIONS < s.encoded:
-            self._cache.release(s.table)  # a prompt goes through an encoder whole
-        needed = len(s.tokens) // _core.PAGE_POSITIONS + 1 - len(s.table.pages)
+        shared = self._cache.shared_pages(self._cache.lookup(s.cache_ids, pool, s.cache_root))
+        needed = len(s.tokens) // _core.PAGE_POSITIONS + 1 - shared
         # One more page for every running sequence, so that they need not give way at once.
         if self.running and self._cache.free_pages(pool) < needed + len(self.running):
-            self._cache.release(s.table)
             return False
-        computed = len(s.table.keys) * _core.PAGE_POSITIONS
         try:
-            self._cache.attach(s.table)
+            s.table = self._cache.find(s.cache_ids, pool, s.cache_root)
         except CapacityError:  # what runs beside the steps has the slots; the step will say so
-            self._cache.release(s.table)
-            computed = 0
-        s.num_computed = s.table.reach(computed)
+            s.table = PageTable(pool)
+        if s.table.covered < s.encoded:
+            self._cache.release(s.table)  # a prompt goes through an encoder whole
+        s.num_computed = s.table.covered
         if s.num_generated == 0:
             s.num_cached = s.num_computed
         return True
 
     def _propose(self) -> None:
-        """Asks for proposals for the sequences that decode."""
+        """Ask for proposals for the sequences that decode."""
         wanted: list[tuple[Sequence, int]] = []
+        decoding = sum(s.decodes for s in self.running)
         for s in self.running:
-            s.draft = []
+            s.draft, s.asked = [], 0
             speculator = s.speculator
             forced = s.constraint is not None and s.constraint.forced()
             if speculator is None or s.num_waiting != 1 or forced:
                 continue
             most = self._ctx_size - len(s.tokens) - 1
-            if self._cache.slots is not None:  # a step ends at a border, for a snapshot
-                most = min(most, -(s.num_computed + 1) % _core.PAGE_POSITIONS)
+            stop = self._cache.next_stop(s.table, s.num_computed, s.stops)
+            most = min(most, stop - s.num_computed - 1)
             if s.params.max_tokens is not None:
                 most = min(most, s.params.max_tokens - s.num_generated - 1)
-            if most > 0:
-                wanted.append((s, most))
-        for (s, _), draft in zip(wanted, propose(wanted), strict=True):
-            s.draft = draft
+            if most > 0 and (length := speculator.lookahead.plan(self._costs, decoding)) > 0:
+                wanted.append((s, min(most, length)))
+        propose(wanted)
 
     def _cut(self, c: Chunk) -> Chunk:
         """Return the chunk, or less of it where the state after that is to be kept.
@@ -330,24 +369,23 @@ class EngineCore:
         """
         if c.encodes:
             return replace(c, count=c.sequence.encoded - c.first)
-        end = self._cache.chunk_end(c.first, c.count, len(c.sequence.tokens))
-        end = min(end, c.first + c.count)
+        end = self._cache.chunk_end(c.sequence.table, c.first, c.count, c.sequence.stops)
         if c.sequence.images is not None:
             end = c.sequence.images.chunk_end(c.first, end)
         return c if end == c.first + c.count else replace(c, count=end - c.first)
 
-    def _back_up(self, c: Chunk) -> Chunk:
-        """Return the chunk; without its draft where no slot is free to return to if that is rejected."""
+    def _with_states(self, c: Chunk) -> Chunk:
+        """Return the chunk with as much of its draft as there are slots to go back to within it."""
         if not c.draft:
             return c
-        try:
-            self._cache.back_up(c.sequence.table)
-        except CapacityError:
-            return replace(c, draft=[])
-        return c
+        count = self._cache.take_states(c.sequence.table, len(c.draft))
+        if count == len(c.draft):
+            return c
+        c.sequence.asked = count
+        return replace(c, draft=c.draft[:count])
 
     def _reserve(self, chunks: list[Chunk]) -> list[Chunk]:
-        """Pages for the step; where they run out, the latest arrivals give way and start again.
+        """Return pages for the step; where they run out, the latest arrivals give way and start again.
 
         That is, those of the tenant that has most sequences running.
         """
@@ -356,7 +394,7 @@ class EngineCore:
             while c.sequence in self.running:
                 try:
                     reserve(self._cache, c.sequence.table, c.first, c.rows)
-                    ready.append(self._back_up(c))
+                    ready.append(self._with_states(c))
                     break
                 except CapacityError as e:
                     if self.running == [c.sequence]:  # what runs beside the steps has the pages
@@ -370,18 +408,16 @@ class EngineCore:
         """Send a sequence back to wait; what it has computed may be found when it returns."""
         self.counts.preemptions += 1
         self.running.remove(s)
+        self._keep_end(s)
         self._cache.release(s.table)
-        s.num_computed = s.replay = 0
+        s.num_computed = 0
         s.parent = None
         self.waiting.appendleft(s)
 
     def _collect(
-        self,
-        chunks: list[Chunk],
-        logits: Rows[Row],
-        states: npt.NDArray[np.float32] | None,
+        self, chunks: list[Chunk], logits: Rows[Row], states: dict[int, Floats]
     ) -> list[Sequence]:
-        """Chooses tokens from the logits of a step."""
+        """Choose tokens from the logits of a step."""
         updated = []
         row = first_state = 0
         for c in chunks:
@@ -398,19 +434,17 @@ class EngineCore:
                 self._count_draft(c, s.num_generated - before)
                 updated.append(s)
                 s.changed.set()
-            if states is not None and isinstance(s.speculator, MtpSpeculator):
-                kept = states[first_state : first_state + max(s.num_computed - c.first, 0)]
-                s.speculator.follow(s, c.first, kept[: c.rows])
+            if states and (reader := s.states_reader) is not None:
+                end = first_state + min(max(s.num_computed - c.first, 0), c.rows)
+                parts = [states[tap][first_state:end] for tap in reader.taps]
+                reader.follow(s, c.first, np.concatenate(parts, axis=1))
             first_state += c.rows
             if s.num_computed == 0:  # its context has shifted
                 self._cache.release(s.table)
-            s.replay = 0
             if c.draft and not s.finished:
-                computed = self._cache.rewind(s.table, s.num_computed)
-                s.replay, s.num_computed = s.num_computed - computed, computed
-            self._cache.remember(
-                s.table, s.cache_ids, s.num_computed, s.cache_root, generated=len(rows) > 0
-            )
+                s.num_computed = self._cache.rewind(s.table, s.num_computed)
+            if self._cache.remember(s.table, s.cache_ids, s.num_computed, s.cache_root, s.stops):
+                self._keep_states(s, s.num_computed)
             if s.finished:
                 self._retire(s)
         if self._policy is not None:
@@ -429,8 +463,21 @@ class EngineCore:
         s.error = error
         s.finish("error")
 
+    def _keep_end(self, s: Sequence) -> None:
+        """Keep the last state of a sequence that gives its own up, for whoever goes on from there."""
+        position = self._cache.keep_end(s.table, s.cache_ids, s.num_computed, s.cache_root)
+        if position:
+            self._keep_states(s, position)
+
+    @staticmethod
+    def _keep_states(s: Sequence, position: int) -> None:
+        if s.states_reader is not None:
+            s.states_reader.keep(s, position)
+
     def _retire(self, s: Sequence) -> None:
         self.running.remove(s)
+        if s.error is None:
+            self._keep_end(s)
         self._cache.release(s.table)
         self._close(s)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal, get_args
 
 from oxibonsai import _core
@@ -19,22 +21,28 @@ from oxibonsai.devices import (
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.kv_policy import AGGRESSIVE, BALANCED, PRESSURE_KV_TYPES, KvPressurePolicy
 from oxibonsai.engine.memory import (
+    cache_ram_bytes,
     default_ctx_size,
     default_kv_type,
     fit_ctx_size,
     kv_bytes_per_token,
     make_cache,
+    make_store,
     plan_slots,
+    spare_slots,
 )
 from oxibonsai.engine.placement import place_model
-from oxibonsai.engine.vision_loading import load_image_reader
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress
+from oxibonsai.known_models import missing_rotation
 from oxibonsai.loading import LoraChoice, QuantizedCache, open_adapters, open_model
+from oxibonsai.loading.image_reader import load_image_reader
 from oxibonsai.models import Model, PackedCache, Parity, check_parity, load_model
 from oxibonsai.tokenizer import Tokenizer
 
 KvPressure = Literal["balanced", "aggressive"]
+# Beside saved slots, of which none can have this name.
+_STATE_FOLDER = ".prefix-cache"
 _PROFILES = {"balanced": BALANCED, "aggressive": AGGRESSIVE}
 
 
@@ -51,6 +59,10 @@ def load(
     lora: LoraChoice | None = None,
     parallel: int = 4,
     ctx_checkpoints: int | None = None,
+    checkpoint_min_step: int | None = None,
+    cache_ram: int | None = None,
+    cache_disk: int = 16384,
+    slot_save_path: str | os.PathLike[str] | None = None,
     prefix_cache: bool = True,
     kv_pressure: KvPressure | None = None,
     parity: Parity = "quick",
@@ -73,7 +85,8 @@ def load(
         gpu_layers: Only so many of the last layers run on the GPU, what follows the last one counted
             as one more, and the others on the CPU; None: all of them. As llama.cpp's.
         threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.
-        ctx_size: Positions of a sequence; None: the model's own, cut to suit the memory
+        ctx_size: Positions of a sequence; what exceeds the model's own number is cut, with a warning.
+            None: the model's own, cut to suit the memory
             of the device. One within the original context of a model with LongRoPE chooses its short
             factors.
         kv_type: ``"f32"``, ``"f16"``, ``"q8_0"`` or ``"q4_0"``; None: f32 for models with a small
@@ -87,9 +100,17 @@ def load(
             one of scale 0 leaves every byte as it is.
         parallel: Sequences that fit in the cache at full length; of a model with recurrent state, those
             that run at once.
-        ctx_checkpoints: Snapshots of recurrent state to keep for each of these, from which equal
-            beginnings are continued; None: those that fit in 1 GiB, at least 2. Results don't depend
-            on it.
+        ctx_checkpoints: Snapshots of recurrent state to keep in host memory for each of these, from which
+            equal beginnings are continued; None: those that fit in ``cache_ram``, at least 2. Results
+            don't depend on it, nor on the next four.
+        checkpoint_min_step: Tokens from one snapshot to the next, where no end of a turn asks for one,
+            0 for 64; None: so many that a sequence's snapshots cover a context.
+        cache_ram: MiB of host memory for snapshots, and for pages that the cache has no more room for;
+            -1: no limit; 0: none; None: 8192 but at most an eighth of the machine's memory for a model
+            with recurrent state, none for others.
+        cache_disk: MiB of disk for what this memory has no room for; the least recently used goes first.
+        slot_save_path: A folder for that, in which the next start finds it again; None: nothing goes to
+            disk.
         prefix_cache: Keep computed pages, so that equal beginnings are computed once. Results don't
             depend on it.
         kv_pressure: Let new sequences have keys and values of smaller types (q8_0, q4_0) while
@@ -102,7 +123,7 @@ def load(
         mmproj: The model's vision tower: an mmproj GGUF file as llama.cpp has it, ``hf:org/repo:FILE``,
             ``https://...`` or the folder of a whole model; None: the one beside the model, in its
             repository or in its own folder, that fits it; False: none.
-        image_min_tokens: Tokens of a picture at least, for models that read pictures in their own
+        image_min_tokens: Tokens of an image at least, for models that read images in their own
             size; None: the model's own bound.
         image_max_tokens: At most.
         progress: Told the bytes of weights that are packed, and how many there are.
@@ -121,10 +142,12 @@ def load(
         "threads": threads,
         "ctx_size": ctx_size,
         "ctx_checkpoints": ctx_checkpoints,
+        "checkpoint_min_step": checkpoint_min_step,
+        "cache_ram": cache_ram,
         "image_min_tokens": image_min_tokens,
         "image_max_tokens": image_max_tokens,
     }
-    for name, value in {**counts, "parallel": parallel}.items():
+    for name, value in {**counts, "parallel": parallel, "cache_disk": cache_disk}.items():
         if value is None and name in counts:
             continue
         if isinstance(value, bool) or not isinstance(value, int):
@@ -138,6 +161,9 @@ def load(
     checkpoint = open_model(source, quant_type)
     if not checkpoint.has_weights:
         raise FormatError(f"{checkpoint.path} holds a vocabulary but no weights")
+    stored = {t.quant_type for t in checkpoint.file.tensors}
+    if (doubt := missing_rotation(checkpoint.file, checkpoint.path, stored)) is not None:
+        warnings.warn(doubt, stacklevel=2)
     if kv_pressure not in (None, *_PROFILES):
         raise RequestError(f"kv_pressure is {kv_pressure!r}; it is one of {', '.join(_PROFILES)}")
     if parity not in get_args(Parity):
@@ -149,8 +175,17 @@ def load(
     named = None if isinstance(device, DevicePlan) else chosen_device(device)
     if packed_cache and named != CPU:
         raise RequestError("packed_cache keeps the weights of CPUs: leave it out for other devices")
-    if ctx_checkpoints and not prefix_cache:
-        raise RequestError("ctx_checkpoints is for the prefix cache, which is off: leave it out")
+    kept = {
+        "ctx_checkpoints": ctx_checkpoints,
+        "checkpoint_min_step": checkpoint_min_step,
+        "cache_ram": cache_ram,
+        "slot_save_path": slot_save_path,
+    }
+    unused = next((n for n, given in kept.items() if given), None)
+    if not prefix_cache and unused is not None:
+        raise RequestError(f"{unused} is for the prefix cache, which is off: leave it out")
+    if cache_disk < 0:
+        raise RequestError(f"cache_disk is {cache_disk}; it must be 0 or more")
     policy = None if kv_pressure is None else KvPressurePolicy(_PROFILES[kv_pressure])
     cache = PackedCache() if packed_cache else None
     if load_as is not None:
@@ -184,16 +219,33 @@ def load(
     if model.config.causal and not layers and (kv_type or kv_pressure) is not None:
         raise RequestError("this model keeps no keys and values: leave out kv_type and kv_pressure")
     limit = model.config.max_position_embeddings
-    if ctx_size is not None and not 1 <= ctx_size <= limit:
+    if ctx_size is not None and ctx_size < 1:
         raise RequestError(f"ctx_size is {ctx_size}; this model takes 1 to {limit} positions")
+    if ctx_size is not None and ctx_size > limit:
+        warnings.warn(
+            f"ctx_size is {ctx_size}, and this model takes {limit} positions at most: it is {limit}",
+            stacklevel=2,
+        )
+        ctx_size = limit
+    entries = model.graph.slot_entries
+    ram_bytes = cache_ram_bytes(cache_ram, recurrent=bool(entries)) if prefix_cache else 0
     plan = plan_slots(
-        model.graph.slot_entries,
-        ctx_size=default_ctx_size(model.config) if ctx_size is None else ctx_size,
+        entries,
+        ctx_size=default_ctx_size(model.config, checkpoint) if ctx_size is None else ctx_size,
         parallel=parallel,
+        ram_bytes=ram_bytes,
         ctx_checkpoints=ctx_checkpoints,
+        checkpoint_min_step=checkpoint_min_step,
     )
-    if plan is not None and not prefix_cache:
-        plan = replace(plan, snapshots=0)
+    store = make_store(
+        model,
+        plan,
+        ram_bytes=ram_bytes,
+        folder=None if slot_save_path is None else Path(slot_save_path) / _STATE_FOLDER,
+        disk_bytes=cache_disk << 20,
+    )
+    if plan is not None and model.device.free_bytes is None:  # memory is taken with a slot's use
+        plan = replace(plan, spare=spare_slots(entries, parallel))
     size = fit_ctx_size(model, types[0], ctx_size, parallel, plan)
     tokenizer = None
     if checkpoint.has_tokenizer:
@@ -202,11 +254,11 @@ def load(
     engine = Engine(
         model,
         tokenizer,
-        make_cache(model, types, positions, keep=prefix_cache, plan=plan),
+        make_cache(model, types, positions, keep=prefix_cache, plan=plan, store=store),
         ctx_size=size,
         policy=policy,
     )
-    engine.pictures = load_image_reader(
+    engine.image_reader = load_image_reader(
         model,
         tokenizer,
         source,
@@ -218,7 +270,7 @@ def load(
 
 
 def replicate(engine: Engine, count: int) -> list[Engine]:
-    """So many engines over the weights of one, itself among them; they share out its threads."""
+    """Return so many engines over the weights of one, itself among them, which share out its threads."""
     if count == 1:
         return [engine]
     threads = max(1, engine.model.device.threads // count)
@@ -227,7 +279,7 @@ def replicate(engine: Engine, count: int) -> list[Engine]:
         for replica in replicas[1:]:
             replica.share_structures(replicas[0])
     for replica in replicas:
-        replica.pictures = engine.pictures
+        replica.image_reader = engine.image_reader
     return replicas
 
 
@@ -243,7 +295,7 @@ def _replica(engine: Engine, threads: int) -> Engine:
     return Engine(
         model,
         engine.tokenizer if engine.has_tokenizer else None,
-        make_cache(model, types, positions, keep=cache.keep, plan=plan),
+        make_cache(model, types, positions, keep=cache.keep, plan=plan, store=cache.store),
         ctx_size=engine.ctx_size,
         policy=None if policy is None else KvPressurePolicy(policy.profile),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 
@@ -26,6 +27,30 @@ from oxibonsai.models import Model
 
 # What makes a GPU unfit for a model, which the CPU may still run.
 _UNFIT = (CapacityError, DeviceError, ParityError, UnsupportedError)
+
+
+def device_for_layers(device: str | None, gpu_layers: int | None) -> tuple[str | None, int | None]:
+    """Return a device and its layers where a user may have named the layers alone, as for llama.cpp.
+
+    Layers for a GPU without a device mean ``auto``; where the CPU is named, they are left out and a
+    warning says so.
+
+    Args:
+        device: As of :func:`oxibonsai.load`.
+        gpu_layers: As of :func:`oxibonsai.load`.
+
+    Raises:
+        RequestError: No such device.
+    """
+    if not gpu_layers or chosen_device(device) != CPU:
+        return device, gpu_layers
+    if device is None and not os.environ.get("OXIBONSAI_DEVICE"):
+        return AUTO, gpu_layers
+    warnings.warn(
+        f"{gpu_layers} layers for a GPU have no effect: the model runs on the CPU, as the device says",
+        stacklevel=2,
+    )
+    return device, None
 
 
 def place_model(

@@ -15,7 +15,7 @@ from oxibonsai.engine.loading import load, replicate
 from oxibonsai.engine.runner import EngineRunner
 from oxibonsai.engine.sequence import Sequence
 from oxibonsai.errors import CapacityError, RequestError
-from oxibonsai.fair_share import exceeds_share
+from oxibonsai.serial_queue import exceeds_share
 
 
 class EnginePool:
@@ -97,17 +97,17 @@ class EnginePool:
 
     @property
     def running(self) -> int:
-        """Requests that hold a permit."""
+        """Return the requests that hold a permit."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for one, the paused ones among them."""
+        """Return the requests that wait for one, the paused ones among them."""
         return len(self._waiting)
 
     @property
     def permits(self) -> int:
-        """Requests that may run at once."""
+        """Return the requests that may run at once."""
         return self.parallel * len(self.engines)
 
     @property
@@ -163,12 +163,17 @@ class EnginePool:
         return request
 
     def close(self) -> None:
-        """Refuses new requests, cancels those that run and ends the threads."""
+        """Refuse new requests, cancel those that run, end the threads and write kept state to disk."""
         with self._lock:
             self._closed = True
             self._wake_all()
         for runner in self._runners:
             runner.close()
+        if self.failure is not None:  # its state may be unreadable
+            return
+        for engine in self.engines:
+            with engine.lock:
+                engine.cache.close()
 
     def wait_for(self, request: EngineRequest, timeout: float | None) -> Engine | None:
         """Return the engine that a request was given; None after the timeout."""
@@ -178,14 +183,14 @@ class EnginePool:
             return request.engine
 
     def give_up(self, request: EngineRequest) -> None:
-        """Frees what a request holds: its engine, or its position in the queue."""
+        """Free what a request holds: its engine, or its position in the queue."""
         with self._lock:
             self._remove(request)
             request.engine = None
             self._hand_out()
 
     def attach(self, request: EngineRequest, sequences: list[Sequence]) -> None:
-        """Names the sequences of a request: from now on it can be paused."""
+        """Name the sequences of a request: from now on it can be paused."""
         with self._lock:
             request.sequences = sequences
             self._hand_out()
@@ -218,7 +223,7 @@ class EnginePool:
         self._turns = {t: turn for t, turn in self._turns.items() if t in here}
 
     def _is_full(self, tenant: str) -> bool:
-        """Whether too many wait, and not too few of them are this tenant's."""
+        """Return whether too many wait, and not too few of them are this tenant's."""
         waiting = Counter(p.tenant for p in self._waiting if not p.paused)
         return exceeds_share(waiting, tenant, self._most_waiting)
 
@@ -229,7 +234,7 @@ class EnginePool:
             pass
 
     def _next_of_each(self) -> list[EngineRequest]:
-        """Each tenant's first request in the queue, that of the tenant with the fewest permits first."""
+        """Return each tenant's first request, that of the tenant with the fewest permits first."""
         held = Counter(p.tenant for p in self._running)
         first: dict[tuple[str, Engine | None], EngineRequest] = {}
         for request in self._waiting:
@@ -290,11 +295,11 @@ class EngineRequest:
         self.ready = threading.Event()
 
     def attach(self, sequences: list[Sequence]) -> None:
-        """Names the sequences that it runs, so that it can be paused for another tenant's."""
+        """Name the sequences that it runs, so that it can be paused for another tenant's."""
         self._pool.attach(self, sequences)
 
     def set_paused(self, paused: bool) -> None:
-        """For the pool alone: takes the sequences out of the steps, or back."""
+        """Take the sequences out of the steps, or back; for the pool alone."""
         self.paused = paused
         for s in self.sequences:
             s.paused = paused
@@ -314,5 +319,5 @@ class EngineRequest:
         return self._pool.wait_for(self, timeout)
 
     def leave(self) -> None:
-        """Frees its engine or its position in the queue; idempotent."""
+        """Free its engine or its position in the queue; idempotent."""
         self._pool.give_up(self)

@@ -13,14 +13,14 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.engine.batching import add_span, reserve
-from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.kv_cache import KvCache, PageTable
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, make_cache
-from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.pooling import Floats, Pooler, TokenStates
 from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.errors import RequestError
 from oxibonsai.models import TOKEN_TYPES, Model
+from oxibonsai.models.model import EMBED
 
 # Rows of one step, and texts at most; an encoder's text is never cut, so its step may be longer.
 # Results don't depend on either.
@@ -73,7 +73,9 @@ class PooledStates:
 
     def __init__(self, model: Model, ctx_size: int | None = None) -> None:
         limit = model.config.max_position_embeddings
-        self.ctx_size = default_ctx_size(model.config) if ctx_size is None else ctx_size
+        if ctx_size is None:
+            ctx_size = default_ctx_size(model.config, model.weights.checkpoint)
+        self.ctx_size = ctx_size
         if not 1 <= self.ctx_size <= limit:
             raise RequestError(f"ctx_size is {ctx_size}; this model takes 1 to {limit} positions")
         self._model = model
@@ -81,7 +83,7 @@ class PooledStates:
         self._lock = ProcessLock()
 
     def run(self, texts: Items[Ids], pooling: str, *, typed: bool = False) -> Floats:
-        """One vector a text: float32 [texts, hidden]. A vector depends on its own text alone.
+        """Return one vector a text: float32 [texts, hidden]. A vector depends on its own text alone.
 
         Args:
             texts: Ids within the vocabulary, of 1 to ``ctx_size`` tokens each.
@@ -96,11 +98,11 @@ class PooledStates:
         return np.array(found, np.float32).reshape(len(texts), self._model.config.hidden_size)
 
     def token_states(self, texts: Items[Ids], *, typed: bool = False) -> list[Floats]:
-        """Hidden states of all tokens of each text: float32 [tokens, hidden]; arguments as of run()."""
+        """Return the hidden states of each text: float32 [tokens, hidden]; arguments as of run()."""
         return self._run(texts, [TokenStates(len(ids.tokens)) for ids in texts], typed)
 
     def check(self, index: int, tokens: Items[int]) -> None:
-        """RequestError where a text is none that :meth:`run` takes; its number is for the message."""
+        """Raise RequestError where a text is none that :meth:`run` takes; its number is for the message."""
         if not tokens:
             raise RequestError(f"text {index} is empty: there is nothing to read")
         if len(tokens) > self.ctx_size:
@@ -138,7 +140,7 @@ class PooledStates:
 
         An encoder keeps nothing between steps.
         """
-        graph, size = self._model.hidden_graph, _core.PAGE_POSITIONS
+        graph, size = self._model.graph_of(EMBED), _core.PAGE_POSITIONS
         pages = -(-self.ctx_size // size) + -(-self._rows // size) + _STEP_TEXTS
         plan = None
         if graph.slot_entries:
@@ -148,7 +150,7 @@ class PooledStates:
         return make_cache(self._model, types, pages * size, keep=False, plan=plan)
 
     def _next_step(self, waiting: deque[_Text]) -> list[tuple[_Text, int]]:
-        """Texts that run next, and how many of their tokens."""
+        """Return the texts that run next, and how many of their tokens."""
         pieces: list[tuple[_Text, int]] = []
         room = self._rows
         slots = self._cache.slots
@@ -163,7 +165,7 @@ class PooledStates:
         return pieces
 
     def _step(self, pieces: list[tuple[_Text, int]], typed: bool) -> None:
-        """One pass of the model; the states that the poolers want are added to them."""
+        """Run one pass of the model, and give the poolers the states that they want."""
         batch = _core.Batch()
         readers: list[Pooler | TokenStates] = []
         for text, count in pieces:

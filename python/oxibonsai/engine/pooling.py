@@ -48,7 +48,7 @@ class Pooler:
             self._vector += wide
 
     def result(self) -> Floats:
-        """float32 [hidden], once all rows are in."""
+        """Return float32 [hidden], once all rows are in."""
         vector = self._vector / self._count if self._pooling == "mean" else self._vector
         return vector.astype(np.float32)
 
@@ -72,7 +72,7 @@ class TokenStates:
         self._states.append(row)
 
     def result(self) -> Floats:
-        """float32 [length, hidden], once all rows are in."""
+        """Return float32 [length, hidden], once all rows are in."""
         return np.stack(self._states)
 
 

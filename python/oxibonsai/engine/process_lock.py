@@ -16,7 +16,7 @@ class ProcessLock:
         self._process = os.getpid()
 
     def check_process(self) -> None:
-        """RequestError in a fork of the process that made the lock."""
+        """Raise RequestError in a fork of the process that made the lock."""
         if os.getpid() != self._process:
             raise RequestError(
                 f"this engine belongs to process {self._process}, and its threads are not in process "
@@ -25,11 +25,11 @@ class ProcessLock:
             )
 
     def acquire(self, blocking: bool = True) -> bool:
-        """As of :class:`threading.RLock`; does not look at the process."""
+        """Implement :meth:`threading.RLock.acquire`; does not look at the process."""
         return self._lock.acquire(blocking)
 
     def release(self) -> None:
-        """As of :class:`threading.RLock`."""
+        """Implement :meth:`threading.RLock.release`."""
         self._lock.release()
 
     def __enter__(self) -> None:

@@ -82,7 +82,7 @@ class Ranker:
         return 1 if head.yes_or_no else weights.rows(last)
 
     def classify(self, texts: Items[str | tuple[str, str]]) -> Floats:
-        """Scores of each text: float32 [texts, labels]. They depend on that text alone.
+        """Return the scores of each text: float32 [texts, labels]. They depend on that text alone.
 
         Args:
             texts: Texts, or pairs of texts that the model reads together.
@@ -99,7 +99,7 @@ class Ranker:
         return self._scores([self._ids(i, *pair) for i, pair in enumerate(pairs)])
 
     def rank(self, query: str, documents: Items[str], *, top_n: int | None = None) -> Ranking:
-        """Documents by how well they fit a query, the best first.
+        """Return documents by how well they fit a query, the best first.
 
         Args:
             query: One text.
@@ -143,14 +143,14 @@ class Ranker:
         return Ranking(documents[:top_n], sum(len(p.tokens) for p in pairs))
 
     def check(self) -> None:
-        """UnsupportedError where the model has no classifier's head."""
+        """Raise UnsupportedError where the model has no classifier's head."""
         if self._model.config.classifier is None:
             raise UnsupportedError(
                 f"{self._path} has no head that scores texts: it is no reranker and no classifier"
             )
 
     def score_ids(self, texts: Items[Ids], *, typed: bool = False) -> Floats:
-        """As :meth:`classify`, of ids, which are taken as they are.
+        """Do what :meth:`classify` does for ids, which are taken as they are.
 
         Args:
             texts: Ids of texts, or of pairs of texts.

@@ -35,7 +35,7 @@ class EngineRunner:
         self._thread.start()
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Wake the thread that runs: there may be something to do."""
         self._work.set()
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ class Chunk:
 
     @property
     def rows(self) -> int:
-        """Rows of the batch that it takes."""
+        """Return the rows of the batch that it takes."""
         return self.count + len(self.draft)
 
     @property
@@ -35,13 +35,13 @@ class Chunk:
 
     @property
     def outputs(self) -> int:
-        """Rows whose logits are wanted."""
+        """Return the rows whose logits are wanted."""
         return 1 + len(self.draft) if self.reaches_end else 0
 
     @property
     def reads_prompt(self) -> bool:
         """Whether it is a part of a prompt, and not the next token of a text."""
-        return self.count > 1 + self.sequence.replay or not self.reaches_end
+        return self.count > 1 or not self.reaches_end
 
 
 # One decoding row takes about as long as so many rows of a prompt.
@@ -83,7 +83,7 @@ def schedule(
     prompt_rows: int,
     served: ServiceCounts | None = None,
 ) -> list[Chunk]:
-    """Every sequence that decodes gets its next token; prompts share what is left.
+    """Give every sequence that decodes its next token, and prompts what is left.
 
     The tenant that has had least comes first, and of one tenant the earliest request. Where it has
     had less than those that decode, they wait for the first rows of its prompt, which would otherwise
@@ -154,13 +154,13 @@ class PromptBudget:
 
     @property
     def rows(self) -> int:
-        """Rows of prompts in the next step."""
+        """Return the rows of prompts in the next step."""
         if self._since_plain >= _REFRESH_STEPS:
             return 0
         return int(self._saved + self._affordable)
 
     def observe(self, decoding: int, prompt_rows: int, seconds: float) -> None:
-        """Learns from a step of ``decoding`` sequences beside ``prompt_rows`` rows of prompts."""
+        """Learn from a step of ``decoding`` sequences beside ``prompt_rows`` rows of prompts."""
         if decoding == 0:
             return
         left = self._saved + self._affordable - prompt_rows

@@ -1,4 +1,4 @@
-"""One sequence: its tokens, its pages, its sampler."""
+"""One sequence: its tokens, pages, sampler, and the protocols of its constraint and speculator."""
 
 from __future__ import annotations
 
@@ -7,23 +7,150 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from oxibonsai.engine.constraint import Constrain, TokenConstraint
-from oxibonsai.engine.page_table import PageTable
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai.engine.kv_cache import PageTable
+from oxibonsai.engine.speculation.lookahead import Lookahead
 from oxibonsai.errors import OxiBonsaiError
-from oxibonsai.sampling import Sampler, SamplingParams, TokenLogprobs
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.sampling.sampler import Sampler, TokenLogprobs
 
 if TYPE_CHECKING:
     from oxibonsai.engine.context_shift import ContextShift, Shifted
-    from oxibonsai.engine.images import PromptImages
-    from oxibonsai.engine.speculation import Speculator
     from oxibonsai.engine.text import TextOutput
     from oxibonsai.structured import Structure
     from oxibonsai.vision import PlacedImage
+    from oxibonsai.vision.prompt_images import PromptImages
+
+
+class TokenConstraint(Protocol):
+    """Says, token by token, how one text may go on; one thread at a time uses it.
+
+    A structured output, a limit on reasoning and any combination of such rules looks like this to
+    the engine, which knows nothing else of them.
+    """
+
+    def mask(self) -> npt.NDArray[np.uint32] | None:
+        """Return the tokens that may come next, uint32 [ceil(vocab / 32)], a bit each; None: all."""
+        ...
+
+    def banned(self) -> frozenset[int]:
+        """Return the tokens that may not come next even if the mask has them."""
+        ...
+
+    def forced(self) -> list[int]:
+        """Return the tokens that come next whatever the model says, in this order."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """Move on by a generated token that does not end the text."""
+        ...
+
+    @property
+    def decides_end(self) -> bool:
+        """Whether it says where the text ends.
+
+        End-of-text tokens then count even if the parameters ignore them, and a text that was cut
+        is incomplete.
+        """
+        ...
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text so far may be the whole."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing but the end of the text may follow."""
+        ...
+
+    def fork(self) -> TokenConstraint:
+        """Return a second text that goes on from here on its own."""
+        ...
+
+
+# Makes the constraint of a new sequence around that of its structure, if it has one.
+Constrain = Callable[[TokenConstraint | None], TokenConstraint]
 
 
 Speculate = Callable[[], "Speculator | None"]
+
+
+class Wanted(NamedTuple):
+    """A proposal that is asked for.
+
+    Attributes:
+        sequence: Whose next tokens are proposed.
+        most: How many it may get.
+        speculator: Proposes them.
+    """
+
+    sequence: Sequence
+    most: int
+    speculator: Speculator
+
+
+class Proposer(Protocol):
+    """Proposes the next tokens of several sequences, which share its passes."""
+
+    def propose(self, wanted: list[Wanted]) -> list[list[int]]:
+        """Return tokens for each of the sequences, at most as many as it may get."""
+        ...
+
+
+class StatesReader(Protocol):
+    """Reads the hidden states that the model's steps give for one sequence."""
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Return which hidden states it reads, see :meth:`Model.run_with_hidden_states`."""
+        ...
+
+    def follow(self, sequence: Sequence, first: int, states: npt.NDArray[np.float32]) -> None:
+        """Take the hidden states of tokens that are part of the text.
+
+        Args:
+            sequence: Their sequence.
+            first: The position of the first of them.
+            states: float32 [rows, taps * hidden].
+        """
+        ...
+
+    def keep(self, sequence: Sequence, position: int) -> None:
+        """Keep what is known of the text up to a position, at which the prefix cache goes on."""
+        ...
+
+
+class Speculator(Protocol):
+    """Proposes the next tokens of one sequence.
+
+    Attributes:
+        lookahead: How many to propose, and how many were right so far.
+    """
+
+    lookahead: Lookahead
+
+    @property
+    def shared(self) -> Proposer | None:
+        """Proposes for this sequence together with others; None: :meth:`propose` does it alone."""
+        ...
+
+    @property
+    def reader(self) -> StatesReader | None:
+        """Return what wants the sequence's hidden states; None: nothing does."""
+        ...
+
+    def propose(self, sequence: Sequence, most: int) -> list[int]:
+        """Return at most ``most`` tokens that may come next; none where there is no good guess."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds: the sequence has ended."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +169,9 @@ class Options:
         tenant: Whose it is: engines divide their capacity between tenants.
         cache_salt: What a sequence must have too to share the keys and values that this one computes;
             empty: share with all that have none.
-        images: Pictures, and the tokens of the prompt that stand for their rows, in order.
+        images: Images, and the tokens of the prompt that stand for their rows, in order.
+        borders: Positions of the prompt where turns of a conversation begin, from which a later prompt may
+            go on in another way.
     """
 
     structure: Structure | None = None
@@ -54,6 +183,7 @@ class Options:
     tenant: str = ""
     cache_salt: str = ""
     images: tuple[PlacedImage, ...] = ()
+    borders: tuple[int, ...] = ()
 
     @property
     def cache_root(self) -> bytes:
@@ -80,12 +210,13 @@ class Sequence:
 
     Attributes:
         tokens: The context: prompt and generated tokens, less what a context shift left out.
-        images: The pictures that some tokens of the prompt stand for; None: there are none.
+        images: The images that some tokens of the prompt stand for; None: there are none.
         encoded: How many of the first tokens go through an encoder, whole; 0: the model has none.
         history: Prompt and all generated tokens.
         num_prompt_tokens: How many of the history are the prompt.
         num_computed: How many of ``tokens`` have keys and values in the cache.
         num_cached: How many of the prompt were found in the cache.
+        stops: Positions where its recurrent state is kept: see :meth:`KvCache.stops`.
         table: Pages, and the slot of recurrent state.
         constraint: How the text may go on; None: in any way.
         logprobs: Of each generated token, where the parameters ask for them.
@@ -96,8 +227,7 @@ class Sequence:
         matched_stop: The stop string or token id that ended it.
         shifts: What context shifts left out.
         draft: Proposed tokens that the next step checks.
-        replay: Tokens that are computed again beside the next one: recurrent state went back to
-            before a draft that was rejected.
+        asked: How many a proposer that takes its time for them was asked for; else as many as it gave.
         changed: Set when the sequence has new tokens or has ended; whoever waits for it clears it.
         paused: Gives up its pages at the next step and waits until this is taken back; what it has
             computed may still be found in the cache then.
@@ -115,6 +245,7 @@ class Sequence:
         bad_words: tuple[tuple[int, ...], ...] = (),
         images: PromptImages | None = None,
         encoded: int = 0,
+        stops: tuple[int, ...] = (),
     ) -> None:
         self.tokens = list(prompt)
         self.encoded = encoded
@@ -123,6 +254,7 @@ class Sequence:
         self.num_prompt_tokens = len(prompt)
         self.num_computed = 0
         self.num_cached = 0
+        self.stops = stops
         self.table = PageTable()
         self.params = params
         self.options = options
@@ -136,7 +268,7 @@ class Sequence:
         self.matched_stop: str | int | None = None
         self.shifts: list[Shifted] = []
         self.draft: list[int] = []
-        self.replay = 0
+        self.asked = 0
         self.parent: Sequence | None = None
         self.cancelled = False
         self.paused = False
@@ -145,7 +277,7 @@ class Sequence:
 
     @property
     def cache_ids(self) -> list[int]:
-        """The context as the prefix cache knows it: pictures by their content."""
+        """The context as the prefix cache knows it: images by their content."""
         if self.images is None:
             return self.tokens
         known = self.images.cache_ids
@@ -166,12 +298,12 @@ class Sequence:
 
     @property
     def num_generated(self) -> int:
-        """Tokens after the prompt."""
+        """Return tokens after the prompt."""
         return len(self.history) - self.num_prompt_tokens
 
     @property
     def generated(self) -> list[int]:
-        """Tokens after the prompt."""
+        """Return tokens after the prompt."""
         return self.history[self.num_prompt_tokens :]
 
     @property
@@ -181,13 +313,18 @@ class Sequence:
 
     @property
     def num_waiting(self) -> int:
-        """Tokens that are not computed yet, a draft left aside."""
+        """Return the tokens that are not computed yet, a draft left aside."""
         return len(self.tokens) - self.num_computed
+
+    @property
+    def states_reader(self) -> StatesReader | None:
+        """The reader of the sequence's hidden states; None where nothing reads them."""
+        return None if self.speculator is None else self.speculator.reader
 
     @property
     def decodes(self) -> bool:
         """Whether the next step gives it a token, and is no part of a prompt."""
-        return self.num_waiting == 1 + self.replay
+        return self.num_waiting == 1
 
     @property
     def finished(self) -> bool:
@@ -225,14 +362,14 @@ class Sequence:
             self.history.append(token)
 
     def ends_with(self, token: int, eos_ids: frozenset[int]) -> bool:
-        """Whether a generated token ends the text."""
+        """Return whether a generated token ends the text."""
         ignore_eos = self.params.ignore_eos
         if self.constraint is not None and self.constraint.decides_end:
             ignore_eos = False
         return token in self.params.stop_token_ids or (not ignore_eos and token in eos_ids)
 
     def follow(self, token: int) -> None:
-        """Tells everything that follows the text of its newest token; some of it may end the text."""
+        """Tell everything that follows the text of its newest token; some of it may end the text."""
         text = self.text_output
         if text is not None:
             text.feed(token, may_stop=self.num_generated >= self.params.min_tokens)

@@ -1,38 +1,28 @@
 """A sequence on disk: saved between two steps, it goes on later as if nothing had happened.
 
-A file is the magic, a version, the length of a JSON header and the header, the bytes of the pages
-and of the slot of recurrent state, and a BLAKE2b hash of all that. Whatever can be had by going
-through the tokens again (text, stop strings, structure, reasoning) is not in it. Nothing in a file is
-run or unpickled.
+A file holds the bytes of the pages and of the slot of recurrent state, behind a header. Whatever can be
+had by going through the tokens again (text, stop strings, structure, reasoning) is not in it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import struct
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oxibonsai import _core
 from oxibonsai.engine.batching import reserve
 from oxibonsai.engine.context_shift import ContextShift, Shifted
+from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.sequence import Options, Sequence
+from oxibonsai.engine.state_file import StateFormat
 from oxibonsai.errors import CapacityError, FormatError, RequestError, UnsupportedError
-from oxibonsai.files.whole_file import is_replaced, written_whole
-from oxibonsai.sampling import SamplingParams, TokenLogprobs
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.sampling.sampler import TokenLogprobs
 from oxibonsai.structured import Structure
 
-if TYPE_CHECKING:
-    from oxibonsai.engine.engine import Engine
-
-_MAGIC = b"OXISNAP\n"
-_VERSION = 2
-_FIXED = struct.Struct("<8sIQ")  # magic, version, length of the header
-_DIGEST_BYTES = 32
-_LARGEST_HEADER = 1 << 28
+_FORMAT = StateFormat(b"OXISNAP\n", 3, "snapshot of a sequence")
 
 
 @dataclass(frozen=True)
@@ -65,12 +55,12 @@ def save(
         notes: JSON values to keep beside it.
 
     Returns:
-        How many tokens' state is in it: that of whole pages which the cache still has, and with
-        recurrent state up to the last border of them with a snapshot.
+        How many tokens' state is in it: that of whole pages which the cache still has, or with
+        recurrent state that which it still has of the longest beginning.
 
     Raises:
         OSError: The file can't be written.
-        UnsupportedError: The text has pictures, or the model an encoder.
+        UnsupportedError: The text has images, or the model an encoder.
     """
     engine.model.check_decoder_only("snapshots")
     if sequence.images is not None:
@@ -81,17 +71,7 @@ def save(
     with engine.lock:
         computed, pages, slot = _state(engine, sequence)
         header = _header(engine, sequence, computed, len(pages), len(slot), notes or {})
-    text = json.dumps(header, allow_nan=False).encode()
-    path = Path(path)
-    with written_whole(path) as file:
-        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        for part in (_FIXED.pack(_MAGIC, _VERSION, len(text)), text, *pages, slot):
-            digest.update(part)
-            file.write(part)
-        file.write(digest.digest())
-        if is_replaced(path):
-            file.flush()
-            os.fsync(file.fileno())
+    _FORMAT.write(Path(path), header, (*pages, slot))
     return computed
 
 
@@ -111,8 +91,7 @@ def restore(
         CapacityError: The cache has no room for its pages, or no slot.
     """
     path = Path(path)
-    data = path.read_bytes()
-    header, state = _open(path, data)
+    header, state = _FORMAT.read(path)
     try:
         return _restore(engine, path, header, state, options or Options())
     except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -120,21 +99,13 @@ def restore(
 
 
 def _state(engine: Engine, sequence: Sequence) -> tuple[int, list[bytes], bytes]:
-    """How many tokens are kept with their state, the pages with it, and the slot at their end.
-
-    Only full pages are: the rest of a page may still hold what another sequence left there.
-    """
-    cache, table = engine.cache, sequence.table
-    computed = sequence.num_computed
-    if sequence.finished:  # its state is given back; what the cache still knows is enough
-        table = cache.find(sequence.tokens, table.pool, sequence.options.cache_root)
-        computed = len(table.keys) * _core.PAGE_POSITIONS
-    computed, slot = cache.border_state(table, computed)
-    count = computed // _core.PAGE_POSITIONS
-    pages = [cache.pools[table.pool].read(page) for page in table.pages[:count]]
-    if sequence.finished:
-        cache.release(table)
-    return computed, pages, slot
+    """Return how many tokens are kept with their state, the pages with it, and the slot at their end."""
+    cache = engine.cache
+    if not sequence.finished:
+        return cache.read(sequence.table, sequence.num_computed)
+    # Its state is given back; what the cache still knows is enough.
+    root = sequence.options.cache_root
+    return cache.read_kept(cache.lookup(sequence.tokens, sequence.table.pool, root))
 
 
 def _header(
@@ -168,30 +139,6 @@ def _header(
         "finish_reason": sequence.finish_reason,
         "notes": notes,
     }
-
-
-def _open(path: Path, data: bytes) -> tuple[dict[str, Any], memoryview]:
-    """Header and state of a file whose every byte has been checked."""
-    if len(data) < _FIXED.size + _DIGEST_BYTES or not data.startswith(_MAGIC):
-        raise FormatError(f"{path} is no snapshot of a sequence")
-    _, version, length = _FIXED.unpack_from(data)
-    if version != _VERSION:
-        raise FormatError(
-            f"{path} is a snapshot of version {version}; this version of oxibonsai reads {_VERSION}"
-        )
-    end = len(data) - _DIGEST_BYTES
-    if length > min(_LARGEST_HEADER, end - _FIXED.size):
-        raise FormatError(f"{path} is cut: its header of {length} bytes is longer than the file")
-    view = memoryview(data)
-    if hashlib.blake2b(view[:end], digest_size=_DIGEST_BYTES).digest() != data[end:]:
-        raise FormatError(f"{path} is cut or damaged: its hash does not fit its content")
-    try:
-        header = json.loads(bytes(view[_FIXED.size : _FIXED.size + length]))
-    except (ValueError, RecursionError) as e:
-        raise FormatError(f"{path} has a header that is no JSON: {e}") from e
-    if not isinstance(header, dict):
-        raise FormatError(f"{path} has a header that is no JSON object")
-    return header, view[_FIXED.size + length : end]
 
 
 def _restore(
@@ -255,7 +202,9 @@ def _check_fit(engine: Engine, path: Path, header: dict[str, Any], data: memoryv
         )
     page_bytes = cache.pools[_pool(engine, header["kv_type"])].page_bytes if types else 0
     runs, rest = divmod(header["num_computed"], _core.PAGE_POSITIONS)
-    slot_bytes = 0 if cache.slots is None or runs == 0 else cache.slots.memory.slot_bytes
+    slot_bytes = 0
+    if cache.slots is not None and header["num_computed"] > 0:
+        slot_bytes, runs, rest = cache.slots.memory.slot_bytes, runs + (rest > 0), 0
     fits = (header["page_bytes"], header["slot_bytes"]) == (page_bytes, slot_bytes)
     fits = fits and header["pages"] == (runs if types else 0) and rest == 0
     if not fits or header["pages"] * page_bytes + slot_bytes != len(data):
@@ -269,7 +218,7 @@ def _pool(engine: Engine, kv_type: str | None) -> int:
 
 
 def _params(values: dict[str, Any]) -> SamplingParams:
-    """Parameters as JSON keeps them: lists for tuples, text for the keys of a map."""
+    """Return parameters as JSON keeps them: lists for tuples, text for the keys of a map."""
     unknown = set(values) - {f.name for f in fields(SamplingParams)}
     if unknown:
         raise RequestError(f"unknown sampling parameter {min(unknown)}")
@@ -279,7 +228,7 @@ def _params(values: dict[str, Any]) -> SamplingParams:
 
 
 def _replay(sequence: Sequence, generated: list[int], eos_ids: frozenset[int]) -> None:
-    """Leads everything that follows the text through the generated tokens again."""
+    """Lead everything that follows the text through the generated tokens again."""
     for i, token in enumerate(generated):
         sequence.append(token)
         if i < len(generated) - 1 or not sequence.ends_with(token, eos_ids):

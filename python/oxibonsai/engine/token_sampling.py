@@ -9,16 +9,17 @@ from collections.abc import Sequence as Rows
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai.engine.closing import ClosingConstraint
 from oxibonsai.engine.context_shift import Shifted
 from oxibonsai.engine.sequence import Sequence
-from oxibonsai.sampling import TopLogits, token_logprobs
+from oxibonsai.sampling.sampler import TopLogits, token_logprobs
 
 # The logits of one row: float32 [vocabulary], or the largest of them.
 Row = npt.NDArray[np.float32] | TopLogits
 
 
 def top_wanted(sequences: Iterable[Sequence]) -> int | None:
-    """How many of the largest logits the next tokens of all sequences can be chosen from.
+    """Return from how many of the largest logits the next tokens of all sequences can be chosen.
 
     None where one of them may need all: its structure, or its sampling, looks at others.
     """
@@ -54,8 +55,8 @@ def sample_tokens(
         if sequence.finished or i == len(draft) or token != draft[i]:
             break
         accepted += 1
-    if draft and sequence.speculator is not None:
-        sequence.speculator.lookahead.observe(len(draft), accepted)
+    if sequence.speculator is not None and max(len(draft), sequence.asked) > 0:
+        sequence.speculator.lookahead.observe(len(draft), accepted, sequence.asked)
     sequence.num_computed = len(sequence.tokens) - 1
     if len(sequence.tokens) >= ctx_size and not sequence.finished:
         _shift(sequence, ctx_size)
@@ -73,6 +74,8 @@ def _choose(sequence: Sequence, logits: Row, eos_ids: frozenset[int]) -> int:
     too_short = sequence.num_generated < sequence.params.min_tokens
     if too_short and not (constraint is not None and constraint.finished):
         banned = eos_ids.union(banned, sequence.params.stop_token_ids)
+    if isinstance(constraint, ClosingConstraint) and banned:
+        mask = constraint.mask_beside(banned)
     return sequence.sampler.choose(
         logits,
         sequence.history,
@@ -104,7 +107,7 @@ def _append(
 
 
 def _shift(sequence: Sequence, ctx_size: int) -> None:
-    """Leaves out the middle of the context; the rest is computed anew."""
+    """Leave out the middle of the context; the rest is computed anew."""
     shift = sequence.options.shift
     assert shift is not None
     window = shift.window_of(ctx_size)

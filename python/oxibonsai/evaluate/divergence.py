@@ -107,7 +107,7 @@ def measure_divergence(
 def compare_rows(
     row: Row, base_log_probs: npt.NDArray[np.float32], target: int
 ) -> tuple[float, float, float, bool]:
-    """One position.
+    """Compare the rows of one position.
 
     Args:
         row: This model's logits.

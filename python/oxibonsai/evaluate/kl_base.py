@@ -31,12 +31,12 @@ _STEPS = np.float32(65535.0)
 
 
 def record_words(vocab_size: int) -> int:
-    """uint16 words of one position's record."""
+    """Return uint16 words of one position's record."""
     return _SCALE_WORDS + vocab_size + vocab_size % 2
 
 
 def scored_positions(ctx_size: int) -> int:
-    """Positions of a window that are scored: those of its second half but the last."""
+    """Return the positions of a window that are scored: those of its second half but the last."""
     return ctx_size - 1 - ctx_size // 2
 
 
@@ -140,12 +140,12 @@ class KlBase:
             )
 
     def window(self, chunk: int, bos: int | None) -> Window:
-        """One window of the text; a bos, where there is one, replaces its first token."""
+        """Return one window of the text; a bos, where there is one, replaces its first token."""
         tokens = self.tokens[chunk * self.ctx_size : (chunk + 1) * self.ctx_size]
         return make_window(tokens.tolist(), self.ctx_size // 2, bos)
 
     def log_probs(self, chunk: int) -> Iterator[npt.NDArray[np.float32]]:
-        """float32 [vocabulary] for every scored position of a window.
+        """Yield float32 [vocabulary] for every scored position of a window.
 
         Raises:
             FormatError: A record is no distribution.

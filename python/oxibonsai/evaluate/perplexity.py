@@ -43,7 +43,7 @@ def measure_perplexity(
     writer: KlBaseWriter | None = None,
     progress: Progress | None = None,
 ) -> Perplexity:
-    """Scores every window.
+    """Score every window.
 
     Args:
         engine: A model whose context holds a window.
@@ -67,7 +67,7 @@ def measure_perplexity(
 
 
 def scored_rows(engine: Engine, window: Window) -> Iterator[tuple[Row, int]]:
-    """Logits of every scored position of a window, with the token that follows it in the text."""
+    """Yield the logits of every scored position of a window, with the token that follows it in the text."""
     size = max(1, _BLOCK_VALUES // engine.model.config.vocab_size)
     rows = (
         row for block in engine.iter_logits(window.inputs[:-1], size, window.first) for row in block
@@ -81,11 +81,11 @@ def scored_rows(engine: Engine, window: Window) -> Iterator[tuple[Row, int]]:
 
 
 def negative_log_likelihood(row: Row, target: int) -> float:
-    """``-log(softmax(row)[target])`` in nats."""
+    """Return ``-log(softmax(row)[target])`` in nats."""
     return log_of_sum(row) - float(row[target])
 
 
 def log_of_sum(row: Row) -> float:
-    """``log(sum(exp(row)))``, summed in double precision."""
+    """Return ``log(sum(exp(row)))``, summed in double precision."""
     top = row.max()
     return float(top) + float(np.log(np.exp(row - top).sum(dtype=np.float64)))

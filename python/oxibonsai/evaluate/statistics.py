@@ -20,14 +20,14 @@ class Estimate:
 
 
 def mean(values: Values) -> Estimate:
-    """Mean of at least one value; the error of one alone is 0."""
+    """Return the mean of at least one value; the error of one alone is 0."""
     count = len(values)
     variance = float(np.var(values)) / (count - 1) if count > 1 else 0.0
     return Estimate(float(np.mean(values)), variance**0.5)
 
 
 def exponential(log: Estimate) -> Estimate:
-    """``e**log``, the error carried over to first order."""
+    """Return ``e**log``, the error carried over to first order."""
     value = float(np.exp(log.value))
     return Estimate(value, value * log.error)
 
@@ -39,12 +39,12 @@ def root(square: Estimate) -> Estimate:
 
 
 def correlation(a: Values, b: Values) -> float:
-    """Pearson's; 0 where one of the two does not vary."""
+    """Return Pearson's correlation; 0 where one of the two does not vary."""
     spread = float(np.std(a) * np.std(b))
     return float(np.mean((a - a.mean()) * (b - b.mean()))) / spread if spread > 0.0 else 0.0
 
 
 def percentiles(values: Values, percents: Sequence[float]) -> dict[str, float]:
-    """Interpolated linearly between the two nearest ranks; the keys are the percents as text."""
+    """Return percentiles, interpolated linearly between the two nearest ranks, by the percents as text."""
     found = np.percentile(values, percents)
     return {f"{p:g}": float(v) for p, v in zip(percents, found, strict=True)}

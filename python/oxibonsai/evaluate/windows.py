@@ -29,7 +29,7 @@ class Window:
 
 
 def text_tokens(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Tokens of a text as llama-perplexity takes them: one newline at the end is left out.
+    """Return the tokens of a text as llama-perplexity takes them: one newline at the end is left out.
 
     Raises:
         UnsupportedError: The tokenizer ends every text with a token of its own.
@@ -50,7 +50,7 @@ def cut_windows(
     chunks: int | None = None,
     stride: int | None = None,
 ) -> list[Window]:
-    """Cuts a text into windows.
+    """Cut a text into windows.
 
     Without a stride, windows of ``ctx_size`` tokens lie side by side and the second half of each
     counts. With one, windows of ``ctx_size + stride // 2`` tokens begin every ``stride`` tokens, and

@@ -16,9 +16,9 @@ from oxibonsai.errors import RequestError
 from oxibonsai.export.config_json import generation_json, inverse_of
 from oxibonsai.export.safetensors_writer import DTYPES, Exported, write_safetensors
 from oxibonsai.export.sentences import projections, sentence_files
-from oxibonsai.export.tokenizer_json import tokenizer_files
 from oxibonsai.files.whole_file import follow_links, is_replaced, make_room, put_in_place
 from oxibonsai.split import write_whole
+from oxibonsai.tokenizer.files.saving import tokenizer_files
 
 Format = Literal["safetensors", "gguf"]
 

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.errors import UnsupportedError
-from oxibonsai.export.architectures import SAVED, saved_as
-from oxibonsai.export.encoders import scoring
-from oxibonsai.export.inverse import Inverse
-from oxibonsai.export.numbers import short, shortened
-from oxibonsai.export.rope import rope_fields
-from oxibonsai.models import read_config
-from oxibonsai.models.keys import Keys
-from oxibonsai.tokenizer import Tokenizer
+import numpy as np
 
-_SAMPLING = {
-    "temp": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "penalty_repeat": "repetition_penalty",
-}
+from oxibonsai.architectures.encoder import EncoderFamily
+from oxibonsai.architectures.schema.family import Family
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.convert.text_tokenizer import SAMPLING
+from oxibonsai.errors import UnsupportedError
+from oxibonsai.export.inverse import Inverse
+from oxibonsai.models import ModelConfig, read_config
+from oxibonsai.tokenizer import Tokenizer
 
 
 def config_json(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
@@ -37,43 +29,25 @@ def inverse_of(checkpoint: Checkpoint, dtype: str) -> Inverse:
             something in the file.
     """
     c = read_config(checkpoint)
-    kind = saved_as(checkpoint, c)
-    if kind is None:
+    family = saved_as(c)
+    if family is None:
         raise UnsupportedError(
             f"{checkpoint.path}: this model of architecture {c.architecture} can be saved as gguf only"
         )
-    saved = scoring(SAVED[kind]) if c.classifier is not None else SAVED[kind]
-    if saved.family is not None:
-        own = saved.family.write_config_json(saved.family.read_gguf(Keys(checkpoint)))
-        told = {**own, "torch_dtype": dtype, **_special_or_none(checkpoint)}
-        return Inverse(checkpoint, shortened(told), saved)
-    found: dict[str, Any] = {
-        "architectures": [f"{saved.kind}{saved.task}"],
-        "model_type": saved.model_type,
-        "vocab_size": c.vocab_size,
-        "hidden_size": c.hidden_size,
-        "intermediate_size": c.intermediate_size,
-        "num_hidden_layers": c.num_hidden_layers,
-        "num_attention_heads": c.num_attention_heads,
-        "num_key_value_heads": c.num_key_value_heads,
-        "max_position_embeddings": c.max_position_embeddings,
-        "tie_word_embeddings": not checkpoint.has("output.weight"),
-        "torch_dtype": dtype,
-        **_special_or_none(checkpoint),
-        **(
-            {}
-            if saved.rope == "none"
-            else rope_fields(checkpoint, c, by_kind=saved.rope == "by kind")
-        ),
-        **saved.own(checkpoint, c),
-    }
-    if found["intermediate_size"] is None:  # no layer has such a part
-        del found["intermediate_size"]
-    if saved.head_dim:
-        found["head_dim"] = c.head_dim
-    if saved.epsilon:
-        found[saved.epsilon] = c.rms_norm_eps or c.layer_norm_eps
-    return Inverse(checkpoint, shortened(found), saved)  # refuses one of another model
+    try:
+        own = family.write_config_json(c.of_family)
+    except UnsupportedError as e:
+        raise UnsupportedError(f"{checkpoint.path}: {e}") from e
+    told = {**own, "torch_dtype": dtype, **_special_or_none(checkpoint)}
+    told = family.with_special_tokens(told)
+    return Inverse(checkpoint, shortened(told), family)  # refuses one of another model
+
+
+def saved_as(c: ModelConfig) -> Family[Any] | None:
+    """Return the family under whose names a model is saved; None: transformers has none for it."""
+    family = c.family.saved_as or c.family
+    scores = isinstance(family, EncoderFamily) and family.prefix
+    return family if family.kind and (c.classifier is None or scores) else None
 
 
 def _special_or_none(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -94,13 +68,25 @@ def _special(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def generation_json(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Where generation ends, and the defaults of sampling that the file states."""
+    """Return where generation ends, and the defaults of sampling that the file states."""
     found = _special(checkpoint)
     if checkpoint.has_tokenizer:
         found["eos_token_id"] = sorted(Tokenizer.from_gguf(checkpoint.file).eos_ids)
-    for gguf_name, name in _SAMPLING.items():
+    for name, (gguf_name, *_) in SAMPLING.items():
         value = checkpoint.file.get(f"general.sampling.{gguf_name}")
         if value is not None:
             found[name] = short(value) if isinstance(value, float) else value
             found["do_sample"] = True
     return found
+
+
+def shortened(value: Any) -> Any:
+    """Return a value with all its numbers as they were meant."""
+    if isinstance(value, dict):
+        return {k: shortened(v) for k, v in value.items()}
+    return short(value) if isinstance(value, float) else value
+
+
+def short(value: float) -> float:
+    """Return the decimal that was meant by a float32 of the file."""
+    return float(str(np.float32(value)))

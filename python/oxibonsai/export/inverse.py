@@ -1,4 +1,4 @@
-"""A recipe of ``convert`` read backwards: tensors of a GGUF file as parameters, and whether all is kept.
+"""A family read backwards: tensors of a GGUF file as parameters, and whether all is kept.
 
 What ``convert`` would write of a configuration must describe the model that the file does. So a
 configuration that leaves something out is never written.
@@ -6,39 +6,37 @@ configuration that leaves something out is never written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.architectures.schema.tensors import Lazy
+from oxibonsai.architectures.hybrid import FULL_ATTENTION
+from oxibonsai.architectures.schema.family import Family
+from oxibonsai.architectures.schema.sources import key_name
+from oxibonsai.architectures.schema.tensors import Lazy, TensorTable
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.convert.decoder import ExactNamer, Namer
-from oxibonsai.convert.encoder import EncoderNamer
-from oxibonsai.convert.families import FamilyConverter
-from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.parameters import Parameter
-from oxibonsai.convert.recipe import Converter, Recipe
-from oxibonsai.convert.recipes import RECIPES
-from oxibonsai.convert.t5 import T5Namer
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.metadata import as_read
+from oxibonsai.checkpoint.parameters import Parameter
+from oxibonsai.checkpoint.reader import TensorInfo
+from oxibonsai.convert.families import CONVERTERS, FamilyConverter
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.export.joined import Joined, joined_parameters
 from oxibonsai.export.safetensors_writer import Exported, Floats
-from oxibonsai.export.saved import Saved
 from oxibonsai.export.sentences import PROJECTIONS
-from oxibonsai.models import ARCHITECTURES, ModelConfig, read_config
+from oxibonsai.models import ModelConfig, read_config
+from oxibonsai.models.config import config_of
 from oxibonsai.models.keys import Keys
-
-# What the names of a classifier's own parameters begin with.
-_HEADS = ("classifier.", "head.")
 
 
 @dataclass(frozen=True)
 class _Held:
-    """A parameter as recipes see it."""
+    """A parameter as converters see it."""
 
     exported: Exported
     exact_type = "f32"
@@ -54,13 +52,18 @@ class _Held:
 class _Stated(ModelFolder):
     """A folder that is not written yet: its configuration, and the parameters known so far."""
 
-    parameters: dict[str, Parameter]  # in the place of a property
-
-    def __init__(self, path: Path, config: dict[str, Any]) -> None:
-        self._onnx = None
+    def __init__(
+        self, path: Path, config: dict[str, Any], known: Callable[[], dict[str, Parameter]]
+    ) -> None:
+        self._file = None
         self.path = path
         self.config = config
-        self.parameters = {}
+        self._known = known
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters that are known when somebody asks."""
+        return self._known()
 
 
 class _Converted(Keys):
@@ -75,7 +78,7 @@ class _Converted(Keys):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a key's value as a file has it."""
-        return self._stated.get(f"{self.architecture}.{key}", default)
+        return self._stated.get(key_name(self.architecture, key), default)
 
 
 class Inverse:
@@ -84,7 +87,7 @@ class Inverse:
     Args:
         checkpoint: Of the model.
         config: The ``config.json`` to write.
-        saved: How transformers calls the architecture.
+        family: Under whose names the model is saved.
 
     Attributes:
         config: As given.
@@ -94,34 +97,22 @@ class Inverse:
             decoder; what it is, is said.
     """
 
-    def __init__(self, checkpoint: Checkpoint, config: dict[str, Any], saved: Saved) -> None:
+    def __init__(self, checkpoint: Checkpoint, config: dict[str, Any], family: Family[Any]) -> None:
         self.config = config
-        self._checkpoint = checkpoint
+        self._checkpoint, self._family = checkpoint, family
+        self._model = read_config(checkpoint)
         self._tensors = {t.name: t for t in checkpoint.file.tensors}
-        self._saved = saved
-        converter = RECIPES[saved.recipe_name]
-        folder = _Stated(checkpoint.path, dict(config))
+        folder = _Stated(checkpoint.path, dict(config), self._known_parameters)
+        converter = CONVERTERS[family.model_types[0]]
         folder.config = converter.config(folder)
         if converter.variant is not None:
             converter = converter.variant(folder)
-        self._folder = folder
-        self._joined: list[Joined] = []
         try:
-            if isinstance(converter, FamilyConverter):
-                lost = self._lost_constants(converter, folder)
-                if not lost:
-                    self._alone = list(self._of_family(converter))
-            else:
-                assert isinstance(converter, Recipe)  # there are two kinds of converters
-                self._recipe = converter
-                self._joined = joined_parameters(checkpoint, converter, folder, saved.joined)
-                self._in_joined = {
-                    piece.tensor for joined in self._joined for piece in joined.pieces
-                }
-                self._alone = [*self._whole_tensors(), *self._keys()]
-                folder.parameters = {e.name: _Held(e) for e in self._alone}
-                lost = self._lost_constants(converter, folder)
-                lost = lost or self._lost_tensors(converter, folder)
+            lost = self._lost_constants(converter, folder)
+            if not lost:
+                self._parameters = [
+                    *self._of_folder(converter, folder), *self._numbers(converter.family)
+                ]  # fmt: skip
         except (FormatError, UnsupportedError) as e:
             raise UnsupportedError(f"{checkpoint.path} can be saved as gguf only: {e}") from e
         if lost:
@@ -132,93 +123,99 @@ class Inverse:
 
     @property
     def makes_vectors(self) -> bool:
-        """As of :class:`Saved`."""
-        return self._saved.makes_vectors
+        """Whether what follows the hidden states is a folder of sentence-transformers'."""
+        return self._model.classifier is None and self._family.task in ("Model", "EncoderModel")
 
     @property
     def generates(self) -> bool:
         """Whether the model continues texts."""
-        return self._saved.task in ("ForCausalLM", "ForConditionalGeneration")
+        tasks = ("ForCausalLM", "ForConditionalGeneration")
+        return self._model.classifier is None and self._family.task in tasks
 
-    def _lost_constants(self, recipe: Converter, folder: ModelFolder) -> str:
-        """Fields in which the model of the configuration differs; empty: none."""
+    def _lost_constants(self, converter: FamilyConverter, folder: ModelFolder) -> str:
+        """Return fields in which the model of the configuration differs; empty: none."""
         stated = {
-            key: _as_read(value, kind) for key, (value, kind) in recipe.metadata(folder).items()
+            key: as_read(value, kind) for key, (value, kind) in converter.metadata(folder).items()
         }
-        keys = _Converted(self._checkpoint, recipe.architecture, stated)
-        found = ARCHITECTURES[recipe.architecture].read_config(keys)
-        wanted = read_config(self._checkpoint)
+        keys = _Converted(self._checkpoint, converter.architecture, stated)
+        found, wanted = config_of(converter.family, keys), self._model
         found = replace(found, architecture=wanted.architecture)
-        if not any(wanted.attends(i) for i in range(wanted.num_hidden_layers)):
+        kinds = getattr(wanted.of_family, "layer_types", ())
+        if kinds and FULL_ATTENTION not in kinds:
             # Such a model ends at no position; files and configurations state one or another.
             found = replace(found, max_position_embeddings=wanted.max_position_embeddings)
-        if self._saved.makes_vectors:  # which the files of sentence-transformers say
+        if self.makes_vectors:  # which the files of sentence-transformers say
             found = replace(found, pooling=wanted.pooling)
-        names = [f.name for f in fields(ModelConfig) if f.compare]
-        return ", ".join(n for n in names if getattr(found, n) != getattr(wanted, n))
+        names = [f.name for f in fields(ModelConfig) if f.compare and f.name != "of_family"]
+        lost = [n for n in names if getattr(found, n) != getattr(wanted, n)]
+        ours, theirs = found.of_family, wanted.of_family
+        own = [f.name for f in fields(ours) if f.compare and f.name not in names]
+        lost += [n for n in own if getattr(ours, n) != getattr(theirs, n)]
+        return ", ".join(lost)
 
-    def _of_family(self, converter: FamilyConverter) -> Iterator[Exported]:
-        """Yield the parameters that the tensors of a family's file are, in the file's order.
+    def _known_parameters(self) -> dict[str, Parameter]:
+        """Return the parameters that the file has by its own keys; errors of :meth:`_of_table`."""
+        family = self._family
+        table = family.table(self._model.of_family, str(self._checkpoint.path))
+        known = (*self._of_table(family, table), *self._numbers(family))
+        return {e.name: _Held(e) for e in known}
+
+    def _numbers(self, family: Family[Any]) -> list[Exported]:
+        """Return the parameters that a file has among its keys."""
+        held = family.numbers(self._model.of_family)
+        return [
+            Exported(name, values.shape, lambda values=values: values)  # type: ignore[misc]
+            for name, values in held.items()
+        ]
+
+    def _of_folder(self, converter: FamilyConverter, folder: ModelFolder) -> Iterator[Exported]:
+        """Yield the parameters that the file's tensors are, in the file's order.
 
         Raises:
             FormatError: The file lacks a tensor that the configuration asks for.
             UnsupportedError: It has one that the configuration has no place for.
         """
         checkpoint = self._checkpoint
-        _, table = converter.table(self._folder)
+        _, table = converter.table(folder)
         for name, values in table.from_config.items():
             held = checkpoint.vector(name)
             if held.shape != values.shape or not np.allclose(held, values, 1e-5, 0.0):
                 raise UnsupportedError(f"{name} holds other values than the configuration says")
-        for entry in table.of_tensors(self._tensors):
+        yield from self._of_table(converter.family, table)
+
+    def _of_table(self, family: Family[Any], table: TensorTable) -> Iterator[Exported]:
+        after = PROJECTIONS if self.makes_vectors else ()
+        for entry in table.of_tensors(n for n in self._tensors if n not in after):
             tensors = [self._tensors[name] for name in entry.tensors]
             made = entry.backwards([self._lazy(tensor) for tensor in tensors])
             for name, lazy in zip(entry.parameters, made, strict=True):
-                yield Exported(name, lazy.shape, lazy.read)
+                yield Exported(family.parameter(name), lazy.shape, lazy.read)
 
-    def _lazy(self, tensor: _core.TensorInfo) -> Lazy:
+    def _lazy(self, tensor: TensorInfo) -> Lazy:
         shape, file = tuple(tensor.shape), self._checkpoint.file
 
         def read() -> Floats:
-            held = file.tensor_bytes(tensor.name)
-            return _core.decode(tensor.quant_type, held).reshape(shape)
+            return decoded(file.tensor_bytes(tensor.name), shape)
 
-        return Lazy(shape, read)
+        def read_part(place: int) -> Floats:
+            held = file.tensor_bytes(tensor.name).reshape(shape[0], -1)
+            return decoded(held[place], shape[1:])
 
-    def _lost_tensors(self, recipe: Recipe, folder: ModelFolder) -> str:
-        """Return a tensor that the configuration asks for and the file lacks, or the other way round."""
-        checkpoint, shapes, extra = self._checkpoint, recipe.shapes(folder), recipe.extra(folder)
-        after = PROJECTIONS if self._saved.makes_vectors else ()
-        for name, shape in shapes.items():
-            if not checkpoint.has(name) or checkpoint.shape(name) != shape:
-                return f"lack of {name} of shape {shape}"
-        for name in sorted(checkpoint.tensor_names):
-            if name in extra:
-                held = checkpoint.vector(name)
-                if held.shape != extra[name].shape or not np.allclose(held, extra[name], 1e-5, 0.0):
-                    return name
-            elif name not in self._in_joined and name not in after and self.parameter(name) is None:
-                return name
-        return next((name for name in extra if not checkpoint.has(name)), "")
+        def decoded(held: npt.NDArray[np.uint8], of_shape: tuple[int, ...]) -> Floats:
+            return _core.decode(tensor.quant_type, held).reshape(of_shape)
 
-    def parameter(self, tensor: str) -> str | None:
-        """Hugging Face's name of a tensor; None where it has none."""
-        names = self._recipe.tensor_name
-        # As of all recipes in SAVED, which a test goes through.
-        assert isinstance(names, Namer | ExactNamer | EncoderNamer | T5Namer)
-        name = names.parameter(tensor)
-        if name is None or name.startswith(_HEADS):
-            return name
-        return f"{self._saved.prefix}{name}"
+        matrices = shape[0] if len(shape) == 3 else 0
+        parts = tuple(Lazy(shape[1:], partial(read_part, i)) for i in range(matrices))
+        return Lazy(shape, read, parts)
 
     def parameters(self) -> list[Exported]:
-        """All parameters, in the order of the file.
+        """Return all parameters, in the order of the file.
 
         Raises:
             UnsupportedError: A tensor has no decoder, or weights are folded.
         """
         checkpoint = self._checkpoint
-        if read_config(checkpoint).hadamard is not None:
+        if self._model.hadamard is not None:
             raise UnsupportedError(
                 f"{checkpoint.path} has Hadamard-folded weights, for which Hugging Face's configurations "
                 "have no place; it can be saved as gguf only"
@@ -229,68 +226,4 @@ class Inverse:
                     f"{checkpoint.path}: tensor {tensor.name} has type {tensor.quant_type}, which has no "
                     "decoder"
                 )
-        return self._alone + [self._put_together(parameter) for parameter in self._joined]
-
-    def _whole_tensors(self) -> list[Exported]:
-        """Parameters that are one tensor."""
-        return [
-            self._exported(tensor, name)
-            for tensor in self._checkpoint.file.tensors
-            if tensor.name not in self._in_joined
-            and (name := self.parameter(tensor.name)) is not None
-        ]
-
-    def _keys(self) -> list[Exported]:
-        """Parameters that are keys of the file."""
-        held = self._saved.numbers(self._checkpoint)
-        return [
-            Exported(name, values.shape, lambda values=values: values)  # type: ignore[misc]
-            for name, values in held.items()
-        ]
-
-    def _exported(self, tensor: _core.TensorInfo, name: str) -> Exported:
-        shape = self._parameter_shape(tensor.name, tuple(tensor.shape))
-        return Exported(name, shape, lambda: self._values(tensor))
-
-    def _put_together(self, parameter: Joined) -> Exported:
-        def values() -> Floats:
-            held = [self._values(self._tensors[p.tensor], p.place) for p in parameter.pieces]
-            return parameter.values(held)
-
-        return Exported(parameter.name, parameter.shape, values)
-
-    def _parameter_shape(self, tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if self._recipe.transposed(tensor):
-            shape = shape[::-1]
-        return self._recipe.parameter_shape(self._folder, tensor, shape)
-
-    def _values(self, tensor: _core.TensorInfo, place: int | None = None) -> Floats:
-        """Return the values of a tensor's parameter, or of one matrix of a stack."""
-        held, shape = self._checkpoint.file.tensor_bytes(tensor.name), tuple(tensor.shape)
-        if place is not None:
-            held, shape = held.reshape(shape[0], -1)[place], shape[1:]
-        return self._undone(tensor.name, _core.decode(tensor.quant_type, held).reshape(shape))
-
-    def _undone(self, tensor: str, values: Floats) -> Floats:
-        """Undo what ``convert`` does to a parameter's values, from the last step to the first."""
-        recipe, folder = self._recipe, self._folder
-        if (offset := recipe.offset(tensor)) != 0.0:
-            values = values - np.float32(offset)
-        values = recipe.parameter_values(folder, tensor, values)
-        if (columns := recipe.column_order(folder, tensor)) is not None:
-            values = values[:, np.argsort(columns)]
-        if (rows := recipe.row_order(folder, tensor)) is not None:
-            values = values[np.argsort(rows)]
-        values = values.T if recipe.transposed(tensor) else values
-        return np.ascontiguousarray(
-            values.reshape(recipe.parameter_shape(folder, tensor, values.shape))
-        )
-
-
-def _as_read(value: Any, kind: str) -> Any:
-    """Return a value as it comes back from a file."""
-    if kind == "f32":
-        return float(np.float32(value))
-    if kind == "arr[f32]":
-        return np.array(value, np.float32)
-    return np.array(value) if kind in ("arr[i32]", "arr[u32]") else value
+        return self._parameters

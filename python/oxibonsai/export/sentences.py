@@ -6,6 +6,7 @@ import json
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.checkpoint.reader import TensorInfo
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.export.safetensors_writer import Exported, Floats
 
@@ -18,7 +19,7 @@ _OTHER_FLAGS = ("max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens")
 
 
 def sentence_files(checkpoint: Checkpoint) -> dict[str, str]:
-    """Text of each file by its path; none where the model does not say how it pools.
+    """Return the text of each file by its path; none where the model does not say how it pools.
 
     Raises:
         UnsupportedError: sentence-transformers has no such pooling.
@@ -60,7 +61,7 @@ def sentence_files(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def projections(checkpoint: Checkpoint) -> dict[str, Exported]:
-    """Matrices of the linear layers after pooling, by their folders."""
+    """Return the matrices of the linear layers after pooling, by their folders."""
     return {
         PROJECTIONS[tensor.name]: _matrix(checkpoint, tensor)
         for tensor in checkpoint.file.tensors
@@ -68,7 +69,7 @@ def projections(checkpoint: Checkpoint) -> dict[str, Exported]:
     }
 
 
-def _matrix(checkpoint: Checkpoint, tensor: _core.TensorInfo) -> Exported:
+def _matrix(checkpoint: Checkpoint, tensor: TensorInfo) -> Exported:
     shape = tuple(tensor.shape)
 
     def values() -> Floats:

@@ -9,7 +9,7 @@ from oxibonsai.errors import RequestError, SourceError
 
 
 def cache_folder() -> Path:
-    """``OXIBONSAI_CACHE``, else ``oxibonsai`` in the user's cache folder."""
+    """Return ``OXIBONSAI_CACHE``, else ``oxibonsai`` in the user's cache folder."""
     if chosen := os.environ.get("OXIBONSAI_CACHE"):
         return Path(chosen)
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -21,7 +21,7 @@ def cache_folder() -> Path:
 
 
 def cache_limit(variable: str, default_gb: float) -> int:
-    """Bytes that a cache may take: an environment variable in GB, or the default.
+    """Return the bytes that a cache may take: an environment variable in GB, or the default.
 
     Raises:
         RequestError: The variable is no number of GB.

@@ -46,7 +46,7 @@ def step_progress(label: str, unit: str) -> Iterator[StepProgress]:
 
 
 def _lines(label: str, unit: str) -> StepProgress:
-    """For logs and files."""
+    """Report progress to logs and files, in whole lines."""
     last = time.monotonic()
 
     def progress(done: int, total: int, note: str = "") -> None:

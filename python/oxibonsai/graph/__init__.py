@@ -1,7 +1,8 @@
 """The builder of graphs, in which a model's pass is written."""
 
-from oxibonsai.graph.builder import Builder, Routing, Value, Vector
+from oxibonsai.graph.builder import Builder, Routing
 from oxibonsai.graph.hadamard import HadamardRotation
+from oxibonsai.graph.op_methods import Value, Vector
 from oxibonsai.graph.rope import AxialRope, RopeConfig, Rotation, section_axes
 
 __all__ = [

@@ -13,10 +13,8 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.errors import RequestError
 from oxibonsai.graph.hadamard import HadamardRotation
+from oxibonsai.graph.op_methods import OpMethods, Value, Vector
 from oxibonsai.graph.rope import Rotation
-
-Vector = npt.NDArray[np.float32]
-Value = _core.Value
 
 
 class Routing(NamedTuple):
@@ -33,11 +31,11 @@ class Routing(NamedTuple):
     panels: Value
 
 
-class Builder:
+class Builder(OpMethods):
     """The ops that a model page is made of. Values are pure: every op makes new ones.
 
     Args:
-        fold: Of the model's weights: rows of a folded table and inputs of folded matrices are
+        rotation: Of the model's weights: rows of a folded table and inputs of folded matrices are
             transformed, and no page knows.
 
     Attributes:
@@ -51,15 +49,11 @@ class Builder:
         self._tables: dict[Rotation, Value] = {}
 
     def embed(self, weight: _core.Weight) -> Value:
-        """Rows of the table for the batch's tokens: [tokens, hidden]."""
+        """Return the rows of the table for the batch's tokens: [tokens, hidden]."""
         out = self.graph.embed(weight)
         if self._rotation is None or not self._rotation.has_table(weight.name):
             return out
         return self.hadamard(out, self._rotation.block, after=self._rotation.signs_of(out.cols))
-
-    def embed_positions(self, weight: _core.Weight) -> Value:
-        """Rows of the table for the batch's positions: [tokens, hidden]."""
-        return self.graph.embed_positions(weight)
 
     def input(
         self,
@@ -77,7 +71,7 @@ class Builder:
             cols: Its columns.
             own_rows: It has rows of its own; else one for each token.
             sequences: It has one row for each sequence.
-            pixels: It is a picture with ``pixels`` x ``pixels`` rows for each token of a grid.
+            pixels: It is an image with ``pixels`` x ``pixels`` rows for each token of a grid.
         """
         return self.graph.input(name, cols, own_rows, sequences, pixels)
 
@@ -85,21 +79,12 @@ class Builder:
         """Return x / sqrt(mean(x^2) + eps) * weight over each row."""
         return self.graph.rms_norm(x, weight, eps)
 
-    def layer_norm(
-        self, x: Value, weight: Vector, bias: Vector | None, eps: float, *, groups: int = 1
-    ) -> Value:
-        """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over each of ``groups`` parts of a row.
-
-        The weight is that of a part, which all share, or of the whole row.
-        """
-        return self.graph.layer_norm(x, weight, bias, eps, groups)
-
     def group_norm(self, x: Value, weight: Vector, eps: float, groups: int) -> Value:
-        """RMSNorm over each of ``groups`` equal parts of a row, with a weight for each column."""
+        """Return RMSNorm over each of ``groups`` equal parts of a row, with a weight for each column."""
         return self.graph.rms_norm(x, weight, eps, groups=groups)
 
     def head_norm(self, x: Value, weight: Vector, eps: float) -> Value:
-        """RMSNorm over each head of ``len(weight)`` values."""
+        """Return RMSNorm over each head of ``len(weight)`` values."""
         return self.graph.rms_norm(x, weight, eps, groups=x.cols // len(weight))
 
     def linear(
@@ -129,7 +114,7 @@ class Builder:
         return [outputs[i] for i in range(len(weights))]
 
     def rope(self, x: Value, config: Rotation, head_dim: int) -> Value:
-        """Every head rotated by its position, or its positions on several axes."""
+        """Return every head rotated by its position, or its positions on several axes."""
         return self.graph.rope(x, self._table(config), head_dim, config.interleaved)
 
     def temper(self, x: Value, config: Rotation, head_dim: int) -> Value:
@@ -156,7 +141,7 @@ class Builder:
         sinks: Vector | None = None,
         chunk: int = 0,
     ) -> Value:
-        """Causal attention over the pages of ``layer``, which take k and v first.
+        """Return causal attention over the pages of ``layer``, which take k and v first.
 
         Args:
             q: [tokens, heads * head_dim].
@@ -197,7 +182,7 @@ class Builder:
         position_bias: Vector | None = None,
         part: str = "all",
     ) -> Value:
-        """Attention over pages that hold their keys and values already, of another layer say.
+        """Return attention over pages that hold their keys and values already, of another layer say.
 
         Args:
             q: [tokens, heads * head_dim].
@@ -222,10 +207,6 @@ class Builder:
         self.graph.add_paged_layer(_core.PagedLayer(kv_heads, head_dim, head_dim))
         return len(self.graph.paged_layers) - 1
 
-    def store_kv(self, k: Value, v: Value, layer: int) -> None:
-        """Write the tokens' keys and values to the pages of a layer."""
-        self.graph.store_kv(k, v, layer)
-
     def attend_local(
         self,
         q: Value,
@@ -244,7 +225,7 @@ class Builder:
         block_size: int = 0,
         random_blocks: int = 0,
     ) -> Value:
-        """Attention among the tokens of a sequence, before and after each other; nothing is kept.
+        """Return attention among the tokens of a sequence, before and after each other; nothing is kept.
 
         A sequence must be whole within its step.
 
@@ -255,7 +236,7 @@ class Builder:
             head_dim: Dimensions of a head.
             scale: Factor of the scores.
             segments: Name of runs of rows that see each other, and no others, as the batch gives
-                them (windows of a picture); ``""``: those of a sequence.
+                them (windows of an image); ``""``: those of a sequence.
             causal: A token sees itself and those before it, but no padding (``visible`` of the
                 batch). Not with segments, nor with a window.
             window: How far from a query, on each side, a key may be; 0: any distance.
@@ -278,19 +259,19 @@ class Builder:
         )  # fmt: skip
 
     def swiglu(self, gate: Value, up: Value) -> Value:
-        """silu(gate) * up."""
+        """Return silu(gate) * up."""
         return self.graph.gated(gate, up, "silu")
 
     def geglu(self, gate: Value, up: Value) -> Value:
-        """gelu(gate) * up, GELU in its tanh form."""
+        """Return gelu(gate) * up, GELU in its tanh form."""
         return self.graph.gated(gate, up, "gelu_tanh")
 
     def exact_geglu(self, gate: Value, up: Value) -> Value:
-        """gelu(gate) * up, GELU with erf."""
+        """Return gelu(gate) * up, GELU with erf."""
         return self.graph.gated(gate, up, "gelu")
 
     def sigmoid_gate(self, gate: Value, up: Value) -> Value:
-        """sigmoid(gate) * up."""
+        """Return sigmoid(gate) * up."""
         return self.graph.gated(gate, up, "sigmoid")
 
     def clamped_swiglu(self, gate: Value, up: Value) -> Value:
@@ -307,7 +288,7 @@ class Builder:
         return self.multiply(x, self.add_vector(self.scale(x, 0.0), vector))
 
     def gated_relu2(self, gate: Value, up: Value) -> Value:
-        """max(gate, 0)^2 * up."""
+        """Return max(gate, 0)^2 * up."""
         return self.graph.gated(gate, up, "relu2")
 
     def silu(self, x: Value) -> Value:
@@ -319,11 +300,11 @@ class Builder:
         return self.graph.activate(x, "gelu")
 
     def gelu_tanh(self, x: Value) -> Value:
-        """GELU in its tanh form."""
+        """Return GELU in its tanh form."""
         return self.graph.activate(x, "gelu_tanh")
 
     def relu(self, x: Value) -> Value:
-        """max(x, 0)."""
+        """Return max(x, 0)."""
         return self.graph.activate(x, "relu")
 
     def tanh(self, x: Value) -> Value:
@@ -331,46 +312,16 @@ class Builder:
         return self.softcap(x, 1.0)
 
     def sigmoid(self, x: Value) -> Value:
-        """1 / (1 + exp(-x))."""
+        """Return 1 / (1 + exp(-x))."""
         return self.graph.activate(x, "sigmoid")
 
     def relu2(self, x: Value) -> Value:
-        """max(x, 0)^2."""
+        """Return max(x, 0)^2."""
         return self.graph.activate(x, "relu2")
-
-    def xielu(self, x: Value, *, alpha_p: float, alpha_n: float, beta: float, eps: float) -> Value:
-        """alpha_p x^2 + beta x where x > 0, else alpha_n (exp(min(x, eps)) - 1 - x) + beta x."""
-        return self.graph.xielu(x, alpha_p, alpha_n, beta, eps)
-
-    def clamp(self, x: Value, limit: float) -> Value:
-        """Return x within -limit and limit."""
-        return self.graph.clamp(x, limit)
-
-    def add_vector(self, x: Value, vector: Vector) -> Value:
-        """Return x + vector in each row."""
-        return self.graph.add_vector(x, vector)
 
     def scale_columns(self, x: Value, factors: Vector) -> Value:
         """Return x * factors in each row: a transform of blocks of one value."""
         return self.graph.hadamard(x, 1, None, factors)
-
-    def add(self, a: Value, b: Value) -> Value:
-        """Return a + b."""
-        return self.graph.add(a, b)
-
-    def scale(self, x: Value, factor: float) -> Value:
-        """Return x * factor."""
-        return self.graph.scale(x, factor)
-
-    def softcap(self, x: Value, cap: float) -> Value:
-        """Return cap * tanh(x / cap)."""
-        return self.graph.softcap(x, cap)
-
-    def hadamard(
-        self, x: Value, block: int, before: Vector | None = None, after: Vector | None = None
-    ) -> Value:
-        """Return after * H(before * x), H the orthonormal Hadamard matrix over each block of a row."""
-        return self.graph.hadamard(x, block, before, after)
 
     def route(
         self,
@@ -386,7 +337,7 @@ class Builder:
         best_of_group: int = 1,
         expert_scale: Vector | None = None,
     ) -> Routing:
-        """Chooses k experts for each token, and says how much each counts.
+        """Choose k experts for each token, and say how much each counts.
 
         Args:
             scores: [tokens, experts].
@@ -417,7 +368,7 @@ class Builder:
         return Routing(*made)
 
     def dispatch(self, x: Value, routing: Routing, *, weighted: bool = False) -> Value:
-        """Rows of x, each once for each of its experts: [routed, cols].
+        """Return the rows of x, each once for each of its experts: [routed, cols].
 
         Args:
             x: [tokens, cols].
@@ -429,7 +380,7 @@ class Builder:
     def expert_linear(
         self, x: Value, routing: Routing, weight: _core.Weight, bias: Vector | None = None
     ) -> Value:
-        """Each row times the transposed matrix of its expert: [routed, rows of a matrix].
+        """Return each row times the transposed matrix of its expert: [routed, rows of a matrix].
 
         Args:
             x: [routed, cols].
@@ -443,30 +394,8 @@ class Builder:
         """Return the sum of what a token's experts gave, by their weights or plain: [tokens, cols]."""
         return self.graph.combine(x, routing.places, routing.weights if weighted else None)
 
-    def mix_parts(self, x: Value, weights: Value, parts: int) -> Value:
-        """Weighted sums of the parts of a row: [n, results * width].
-
-        Args:
-            x: [n, parts * width].
-            weights: [n, results * parts]: for each result, those of all parts.
-            parts: Their number.
-        """
-        return self.graph.mix_parts(x, weights, parts)
-
-    def match_rms(self, x: Value, like: Value, floor: float) -> Value:
-        """Return x * sqrt(mean(like^2) / max(mean(x^2), floor)) over each row."""
-        return self.graph.match_rms(x, like, floor)
-
-    def gaussian_top_k(self, x: Value, deviations: float) -> Value:
-        """max(x - (mean(x) + deviations * sqrt(var(x))), 0) over each row."""
-        return self.graph.gaussian_top_k(x, deviations)
-
-    def gate_rows(self, x: Value, gate: Value) -> Value:
-        """Return x * sigmoid(gate), with one gate for each row."""
-        return self.graph.gate_rows(x, gate)
-
     def head_linear(self, x: Value, weight: _core.Weight) -> Value:
-        """Each head of x times a matrix of its own, transposed.
+        """Return each head of x times a matrix of its own, transposed.
 
         Args:
             x: [n, heads * cols].
@@ -476,14 +405,10 @@ class Builder:
             raise RequestError(f"{weight.name} is folded, which a matrix for each head cannot be")
         return self.graph.head_linear(x, weight)
 
-    def join_heads(self, a: Value, b: Value, heads: int) -> Value:
-        """Heads of a and of b side by side: [n, a.cols + b.cols]."""
-        return self.graph.join_heads(a, b, heads)
-
     def conv1d(
         self, x: Value, weight: Vector, bias: Vector | None = None, *, silu: bool = False
     ) -> Value:
-        """Causal depthwise convolution over a sequence's tokens.
+        """Return causal depthwise convolution over a sequence's tokens.
 
         Args:
             x: [tokens, channels].
@@ -612,32 +537,8 @@ class Builder:
         return self.graph.wkv7_scan(r, w, k, v, kk, a, head_dim, slot)
 
     def select_columns(self, x: Value, first: int, count: int, period: int | None = None) -> Value:
-        """Columns ``first`` to ``first + count - 1`` of each ``period`` columns; None: of the row."""
+        """Return columns ``first`` to ``first + count - 1`` of each ``period``; None: of the row."""
         return self.graph.select_columns(x, first, count, period or x.cols)
-
-    def join_rows(self, a: Value, b: Value) -> Value:
-        """Return the rows of two inputs, those of a first: [tokens, cols]. A step takes one sequence."""
-        return self.graph.join_rows(a, b)
-
-    def split_rows(self, x: Value, first: Value, last: Value) -> tuple[Value, Value]:
-        """Return the rows of x, apart again: as many as ``first`` has, and as ``last`` has."""
-        return self.graph.split_rows(x, first, last)
-
-    def sinusoids(self, x: Value, frequencies: Vector) -> Value:
-        """cos, then sin, of x * frequency: [n, 2 * frequencies]; x has one column."""
-        return self.graph.sinusoids(x, frequencies)
-
-    def modulate(self, x: Value, scale: Value, shift: Value) -> Value:
-        """Return x * (1 + scale) + shift in every row; scale and shift are one row of the sequence."""
-        return self.graph.modulate(x, scale, shift)
-
-    def add_gated(self, x: Value, y: Value, gate: Value) -> Value:
-        """Return x + gate * y in every row; the gate is one row of the sequence."""
-        return self.graph.add_gated(x, y, gate)
-
-    def group_moments(self, x: Value, groups: int, eps: float) -> Value:
-        """Mean and 1 / sqrt(variance + eps) of groups of channels over a whole picture."""
-        return self.graph.group_moments(x, groups, eps)
 
     def conv2d(
         self,
@@ -653,7 +554,7 @@ class Builder:
         pad: int = 0,
         add: Value | None = None,
     ) -> Value:
-        """Convolution of a picture, whose group norm may come before it.
+        """Return the convolution of an image, whose group norm may come before it.
 
         Args:
             x: [pixels, channels].
@@ -676,41 +577,20 @@ class Builder:
             x, weight, bias, moments, gain, shift, silu, stride, upsample, pad, add
         )
 
-    def transpose_heads(self, x: Value, outer: int, inner: int) -> Value:
-        """Heads in another order: rows [outer, inner, width] become [inner, outer, width]."""
-        return self.graph.transpose_heads(x, outer, inner)
-
-    def insert_rows(self, x: Value, rows: Value, first: int = 0, *, added: bool = False) -> Value:
-        """Return x with rows of an input in place of the tokens that stand for them: [tokens, cols].
-
-        A token -1 - i stands for row i.
-
-        Args:
-            x: [tokens, cols].
-            rows: An input with rows of its own.
-            first: The first of its columns that are read.
-            added: They are added to x.
-        """
-        return self.graph.insert_rows(x, rows, first, added)
-
     def images(self, h: Value, part: int = 0, *, added: bool = False) -> Value:
         """Return h with rows of images in place of their tokens; in a pass over text alone, h as it is.
 
         Args:
             h: [tokens, cols], after what scales the embeddings of tokens.
-            part: Which ``cols`` columns of a picture's rows are read; those behind the first are for
+            part: Which ``cols`` columns of an image's rows are read; those behind the first are for
                 later layers.
             added: They are added to h.
         """
         del part, added
         return h
 
-    def select_outputs(self, x: Value) -> Value:
-        """Return the rows of the batch that want an output: [outputs, cols]."""
-        return self.graph.select_outputs(x)
-
     def output(self, name: str, value: Value) -> None:
-        """Names a value as a result of the pass."""
+        """Name a value as a result of the pass."""
         self.graph.set_output(name, value)
 
     def _table(self, config: Rotation) -> Value:

@@ -34,11 +34,11 @@ class HadamardRotation:
     grouped_values: bool = False
 
     def has_matrix(self, name: str) -> bool:
-        """Whether a linear layer on this tensor wants its input transformed."""
+        """Return whether a linear layer on this tensor wants its input transformed."""
         return name in self.matrices or (self.tied_output and name in self.tables)
 
     def has_table(self, name: str) -> bool:
-        """Whether this tensor's rows want to be transformed back."""
+        """Return whether this tensor's rows want to be transformed back."""
         return name in self.tables
 
     def signs_of(self, width: int) -> npt.NDArray[np.float32] | None:

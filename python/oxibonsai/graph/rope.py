@@ -36,11 +36,11 @@ class Rotation(Protocol):
         ...
 
     def frequencies(self) -> list[float]:
-        """Angle per position of each pair."""
+        """Return the angle per position of each pair."""
         ...
 
     def magnitude(self) -> float:
-        """Factor of cos and sin."""
+        """Return the factor of cos and sin."""
         ...
 
 
@@ -49,7 +49,7 @@ class AxialRope:
     """A rotary embedding in which each axis of the positions turns dims of its own.
 
     The frequencies of an axis are ``theta ** (-2i / dims)``, the pairs of its dims lie behind those of
-    the axis before: rows and columns of a picture's patches (Qwen-VL), or the four axes of FLUX. With
+    the axis before: rows and columns of an image's patches (Qwen-VL), or the four axes of FLUX. With
     ``shared`` frequencies, axes of equal dims take turns in one series over all dims (Pixtral).
 
     Attributes:
@@ -73,7 +73,7 @@ class AxialRope:
         return tuple(axis for axis, dims in enumerate(self.axis_dims) for _ in range(dims // 2))
 
     def frequencies(self) -> list[float]:
-        """Angle per position of each pair, as exact decimals rounded once to a double."""
+        """Return the angle per position of each pair, as exact decimals rounded once to a double."""
         with localcontext() as context:
             context.prec = 40
             theta = Decimal(self.theta)
@@ -85,7 +85,7 @@ class AxialRope:
             return [float(theta**p) for p in powers]
 
     def magnitude(self) -> float:
-        """Cos and sin as they are."""
+        """Return 1: cos and sin stay as they are."""
         return 1.0
 
 
@@ -151,11 +151,11 @@ class RopeConfig:
     axes: tuple[int, ...] = ()
 
     def without(self) -> RopeConfig:
-        """One that rotates nothing."""
+        """Return an embedding that rotates nothing."""
         return replace(self, rotary_dim=0, axes=())
 
     def frequencies(self) -> list[float]:
-        """Angle per position of each pair, as exact decimals rounded once to a double.
+        """Return the angle per position of each pair, as exact decimals rounded once to a double.
 
         ``theta ** (-2i / rotary_dim)``, scaled as the configuration says. YaRN (arXiv 2309.00071) as
         llama.cpp runs it: between the pairs that turn ``beta_fast`` and ``beta_slow`` times over the
@@ -183,7 +183,7 @@ class RopeConfig:
             return mixed
 
     def _ramp(self) -> tuple[Decimal, Decimal]:
-        """First and last pair of YaRN's ramp."""
+        """Return first and last pair of YaRN's ramp."""
         pi = Decimal("3.141592653589793238462643383279502884197")
 
         def pair(turns: float) -> Decimal:
@@ -197,7 +197,7 @@ class RopeConfig:
         return max(low, Decimal(0)), min(high, Decimal(self.rotary_dim - 1))
 
     def magnitude(self) -> float:
-        """Factor of cos and sin."""
+        """Return the factor of cos and sin."""
         if self.scaling != "yarn":
             return self.attention_factor
         with localcontext() as context:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import RequestError, needs_extra
 
 Ids = npt.NDArray[np.int64]
 
@@ -17,7 +17,7 @@ def is_torch(value: Any) -> bool:
 
 
 def as_ids(ids: Any, name: str = "input_ids") -> Ids:
-    """Token ids [batch, n], from [n] or [batch, n] of any kind."""
+    """Return token ids [batch, n], from [n] or [batch, n] of any kind."""
     try:
         array = np.asarray(ids.cpu() if is_torch(ids) else ids)
     except ValueError as e:
@@ -33,7 +33,7 @@ def as_ids(ids: Any, name: str = "input_ids") -> Ids:
 
 
 def as_rows(ids: Any) -> list[list[int]]:
-    """Token ids as one list a sequence, from [n] or [batch, n] of any kind."""
+    """Return token ids as one list a sequence, from [n] or [batch, n] of any kind."""
     rows: list[list[int]] = as_ids(ids).tolist()
     return rows
 
@@ -62,7 +62,8 @@ def as_columns(input_ids: Any, attention_mask: Any, past: int) -> tuple[Ids, npt
 def like(values: npt.NDArray[Any], example: Any) -> Any:
     if not is_torch(example):
         return values
-    import torch
+    with needs_extra("hf"):
+        import torch
 
     return torch.from_numpy(values).to(example.device)
 
@@ -77,6 +78,7 @@ def tensor(rows: list[Any], kind: str) -> Any:
         raise RequestError("texts of different lengths make no tensor; pass padding=True") from e
     if kind == "np":
         return array
-    import torch
+    with needs_extra("hf"):
+        import torch
 
     return torch.from_numpy(array)

@@ -8,13 +8,12 @@ from typing import Any, Literal
 
 from oxibonsai.errors import RequestError
 from oxibonsai.hf.arrays import is_torch, tensor
-from oxibonsai.hf.encoding import BatchEncoding, Offset, Row, truncated_lengths
+from oxibonsai.hf.encoding import BatchEncoding, Row, truncated_lengths
+from oxibonsai.tokenizer.files.settings import Side
+from oxibonsai.tokenizer.offsets import Offset
+from oxibonsai.tokenizer.tokenizer import Frame
 
 Padding = bool | Literal["longest", "max_length", "do_not_pad"]
-Side = Literal["left", "right"]
-
-# Special tokens around one text or two, None where a text goes, each with the number of its text.
-Frame = list[tuple[int | None, int]]
 
 UNKNOWN_LENGTH = int(1e30)  # of a model whose file does not say it, as in transformers
 _TRUNCATIONS = ("longest_first", "only_first", "only_second")
@@ -64,7 +63,7 @@ class Limits:
         return self.truncation
 
     def length(self, what: str) -> int:
-        """``max_length``, or the model's."""
+        """Return ``max_length``, or the model's."""
         length = self.model_max_length if self.max_length is None else self.max_length
         if length >= UNKNOWN_LENGTH:
             raise RequestError(f"{what} needs max_length: this file does not say the model's")
@@ -73,7 +72,7 @@ class Limits:
         return length
 
     def width(self, longest: int) -> int:
-        """Tokens that rows are filled up to."""
+        """Return the tokens that rows are filled up to."""
         if self.padding in (False, "do_not_pad"):
             return 0
         if self.padding in (True, "longest"):
@@ -100,7 +99,7 @@ def framed_row(
     frame: Frame,
     limits: Limits,
 ) -> Row:
-    """One or two encoded texts, truncated, between their special tokens.
+    """Return one or two encoded texts, truncated, between their special tokens.
 
     Args:
         parts: Ids of each text, and their places where those are wanted.
@@ -118,7 +117,7 @@ def framed_row(
             for (ids, places), n in zip(parts, kept, strict=False)
         ]
     row, left = Row([], [], []), iter(parts)
-    wants_places = any(places for _, places in parts)
+    wants_places = all(len(places) == len(ids) for ids, places in parts)
     for token, kind in frame:
         ids, places = next(left) if token is None else ([token], [(0, 0)])
         row.ids += ids
@@ -154,7 +153,7 @@ def windows(
 def padded(
     columns: Mapping[str, list[list[Any]]], limits: Limits
 ) -> tuple[dict[str, list[list[Any]]], int]:
-    """Rows filled up, and to how many tokens."""
+    """Return rows filled up, and to how many tokens."""
     width = limits.width(max((len(row) for row in columns["input_ids"]), default=0))
     result = {}
     for name, rows in columns.items():
@@ -185,7 +184,7 @@ def finished(
 
 
 def as_batch(given: Any) -> tuple[dict[str, list[list[Any]]], bool]:
-    """Columns of lists out of what a tokenizer gave before, and whether it is one text alone."""
+    """Return the columns of lists out of what a tokenizer gave before, and whether it is one text alone."""
     if not isinstance(given, Mapping):
         given = {name: [item[name] for item in given] for name in given[0]} if given else {}
     if "input_ids" not in given:

@@ -10,6 +10,8 @@ from typing import Any
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.export.config_json import config_json, generation_json
+from oxibonsai.hf.generation import NATIVE
+from oxibonsai.known_models import recommend
 from oxibonsai.models import ModelConfig
 
 # Architectures whose configuration GGUF can't give back whole: the dimensions that all have.
@@ -31,10 +33,18 @@ _EMBEDDINGS = ("token_embd.weight", "position_embd.weight", "token_types.weight"
 
 
 def count_parameters(checkpoint: Checkpoint, without_embeddings: bool = False) -> int:
-    """Weights of a model; tied ones count once."""
+    """Return the weights of a model; tied ones count once."""
     left_out = {*_NO_PARAMETERS, *(_EMBEDDINGS if without_embeddings else ())}
     names = checkpoint.tensor_names - left_out
     return sum(math.prod(checkpoint.shape(name)) for name in names)
+
+
+def _generation(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the fields of ``generation_config.json``, and what is recommended where it states none."""
+    recommended = recommend(checkpoint.file, checkpoint.path).values(None)
+    known = {name: value for name, value in recommended.items() if name in NATIVE}
+    drawn: dict[str, Any] = {"do_sample": True, **known} if known else {}
+    return {**drawn, **generation_json(checkpoint)}
 
 
 class LoadedConfig:
@@ -52,7 +62,7 @@ class LoadedConfig:
     Attributes:
         dimensions: As given.
         name_or_path: As given.
-        generation: Fields of ``generation_config.json``.
+        generation: Fields of ``generation_config.json``, and what the model's makers recommend.
     """
 
     def __init__(
@@ -64,7 +74,7 @@ class LoadedConfig:
     ) -> None:
         self.dimensions = dimensions
         self.name_or_path = name_or_path
-        self.generation = generation_json(checkpoint)
+        self.generation = _generation(checkpoint)
         try:
             self._fields = config_json(checkpoint, "float32")
             del self._fields["torch_dtype"]
@@ -90,26 +100,25 @@ class LoadedConfig:
             raise AttributeError(name)
         if name in self._fields:
             return self._fields[name]
-        try:
-            return getattr(self.dimensions, name)
-        except AttributeError:
-            raise AttributeError(
-                f"the configuration of {self.name_or_path} has no {name}"
-            ) from None
+        for held in (self.dimensions, self.dimensions.of_family):
+            if hasattr(held, name):
+                return getattr(held, name)
+        raise AttributeError(f"the configuration of {self.name_or_path} has no {name}")
 
     def __dir__(self) -> Iterator[str]:
-        yield from {*super().__dir__(), *self._fields, *vars(self.dimensions)}
+        own = self.dimensions
+        yield from {*super().__dir__(), *self._fields, *vars(own), *vars(own.of_family)}
 
     def get_text_config(self, decoder: bool = False) -> LoadedConfig:
-        """Itself: the model reads text alone."""
+        """Return itself: the model reads text alone."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, ``model_type`` and ``architectures`` among them."""
+        """Return all fields, ``model_type`` and ``architectures`` among them."""
         return dict(self._fields)
 
     def to_json_string(self) -> str:
-        """:meth:`to_dict` as JSON."""
+        """Return :meth:`to_dict` as JSON."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def __repr__(self) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 
 from oxibonsai.chat_template import ChatTemplate, Message, Span
 from oxibonsai.errors import RequestError, UnsupportedError
-from oxibonsai.hf.encoding import find_offsets
-from oxibonsai.tokenizer.composition import Spelled
+from oxibonsai.tokenizer.offsets import Offset
 
 Conversation = Sequence[Message]
 Tool = Mapping[str, Any] | Callable[..., Any]
@@ -44,7 +43,7 @@ def prepare_messages(conversation: Conversation) -> list[dict[str, Any]]:
 
 
 def as_schemas(tools: Sequence[Tool] | None) -> list[Mapping[str, Any]] | None:
-    """JSON schemas of tools; those of functions come from their signature and docstring."""
+    """Return JSON schemas of tools; those of functions come from their signature and docstring."""
     if tools is None:
         return None
     return [tool if isinstance(tool, Mapping) else _schema_of(tool) for tool in tools]
@@ -64,7 +63,7 @@ def _schema_of(tool: Any) -> Mapping[str, Any]:
 
 
 def check_variables(template: ChatTemplate, names: set[str], arguments: set[str]) -> None:
-    """TypeError for a name that is no variable of the template.
+    """Raise TypeError for a name that is no variable of the template.
 
     Args:
         template: What is going to be rendered.
@@ -131,18 +130,11 @@ def _tag_last_text(parts: Sequence[Mapping[str, Any]]) -> tuple[str, list[Mappin
     raise RequestError("continue_final_message: the last message has no text to be continued")
 
 
-def token_mask(
-    pieces: Iterable[bytes], spelling: Iterable[Spelled], spans: Sequence[Span]
-) -> list[int]:
-    """1 for each token that a span of the text touches, else 0.
+def token_mask(offsets: Iterable[Offset], spans: Sequence[Span]) -> list[int]:
+    """Return 1 for each token that a span of the text touches, else 0.
 
     Args:
-        pieces: The bytes that each token stands for.
-        spelling: The characters of the text that was tokenized, as its tokens spell them.
+        offsets: Where the tokens stand in the text.
         spans: First character and the one after the last, in order.
-
-    Raises:
-        UnsupportedError: The tokens don't spell the text.
     """
-    offsets = find_offsets(pieces, spelling)
     return [int(any(a < last and first < b for first, last in spans)) for a, b in offsets]

@@ -9,19 +9,19 @@ from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.arrays import tensor
 from oxibonsai.hf.batch import (
     UNKNOWN_LENGTH,
-    Frame,
     Limits,
     Padding,
-    Side,
     as_batch,
     finished,
     framed_row,
     padded,
     windows,
 )
-from oxibonsai.hf.encoding import BatchEncoding, Offset, Row, find_offsets
+from oxibonsai.hf.encoding import BatchEncoding, Row
 from oxibonsai.hf.special_tokens import SpecialTokens
 from oxibonsai.tokenizer import Tokenizer
+from oxibonsai.tokenizer.files.settings import Side, TokenizerSettings
+from oxibonsai.tokenizer.offsets import Offset
 
 Texts = str | Sequence[str]
 
@@ -32,6 +32,7 @@ class TextEncoder(SpecialTokens):
     Args:
         tokenizer: The model's.
         model_max_length: The default of ``max_length``; None: the file does not say it.
+        settings: What a folder says beside ``tokenizer.json``; None: the tokenizer is of a GGUF file.
 
     Attributes:
         model_max_length: As given.
@@ -41,34 +42,43 @@ class TextEncoder(SpecialTokens):
         model_input_names: Columns of every encoding.
     """
 
-    def __init__(self, tokenizer: Tokenizer, model_max_length: int | None) -> None:
-        super().__init__(tokenizer)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        model_max_length: int | None,
+        settings: TokenizerSettings | None = None,
+    ) -> None:
+        super().__init__(tokenizer, settings)
         self.model_max_length = UNKNOWN_LENGTH if model_max_length is None else model_max_length
         self.padding_side: Side = "right" if tokenizer.vocabulary.add_eos else "left"
         self.truncation_side: Side = "right"
         self.model_input_names = ["input_ids", "attention_mask"]
+        if settings is not None:
+            self.padding_side = settings.padding_side or self.padding_side
+            self.truncation_side = settings.truncation_side or "right"
+            self.model_input_names = settings.model_input_names or self.model_input_names
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Tokens that frame a text or a pair."""
-        return sum(token is not None for token, _ in self._frame(pair))
+        """Return the number of tokens that frame a text or a pair."""
+        return sum(token is not None for token, _ in self.tokenizer.frame(pair=pair))
 
     def build_inputs_with_special_tokens(
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None
     ) -> list[int]:
-        """Ids of one text or two between the tokens that frame them."""
+        """Return the ids of one text or two between the tokens that frame them."""
         parts = iter([token_ids_0, token_ids_1 or []])
-        frame = self._frame(token_ids_1 is not None)
+        frame = self.tokenizer.frame(pair=token_ids_1 is not None)
         return [i for t, _ in frame for i in (next(parts) if t is None else [t])]
 
     def tokenize(self, text: str, add_special_tokens: bool = False) -> list[str]:
-        """Tokens of a text, as the vocabulary spells them."""
+        """Return the tokens of a text, as the vocabulary spells them."""
         found: list[str] = self.convert_ids_to_tokens(self.encode(text, add_special_tokens))
         return found
 
     def encode(
         self, text: str, add_special_tokens: bool = True, text_pair: str | None = None, **more: Any
     ) -> Any:
-        """Ids of a text; the text of special tokens in it becomes those tokens, as in transformers.
+        """Return ids of a text; the text of special tokens in it becomes those tokens, as in transformers.
 
         Args:
             text: One text.
@@ -99,7 +109,7 @@ class TextEncoder(SpecialTokens):
         return_length: bool = False,
         verbose: bool = True,
     ) -> BatchEncoding:
-        """``{"input_ids": ..., "attention_mask": ...}`` for one text or several.
+        """Return ``{"input_ids": ..., "attention_mask": ...}`` for one text or several.
 
         Args:
             text: One text (lists [n], tensors [1, n]) or several (lists of lists, tensors
@@ -134,7 +144,7 @@ class TextEncoder(SpecialTokens):
         if truncation is None:
             truncation = max_length is not None and padding is False
         limits = self._limits(padding, truncation, max_length, pad_to_multiple_of, padding_side)
-        frame = self._frame(pairs is not None)
+        frame = self.tokenizer.frame(pair=pairs is not None)
         if not add_special_tokens:
             frame = [part for part in frame if part[0] is None]
         rows, numbers = [], []
@@ -200,25 +210,9 @@ class TextEncoder(SpecialTokens):
     def _part(self, text: Any, wants_places: bool) -> tuple[list[int], list[Offset]]:
         if not isinstance(text, str):
             raise RequestError(f"a text is {text!r}; it must be a string")
-        ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
-        places: list[Offset] = []
         if wants_places:
-            spelling = self.tokenizer.spelling(text, parse_special=True)
-            places = find_offsets(map(self.tokenizer.token_bytes, ids), spelling)
-        return ids, places
-
-    def _frame(self, pair: bool) -> Frame:
-        v = self.tokenizer.vocabulary
-        before = [v.bos_id] if self.tokenizer.add_bos else []
-        after = [v.eos_id] if v.add_eos and v.eos_id is not None else []
-        frame = [(t, 0) for t in (*before, None, *after)]
-        if not pair:
-            return frame
-        # Where both ends are marked, a pair has one beginning, as BERT's.
-        again = [] if before and after else before
-        if v.add_sep and v.sep_id is not None:  # RoBERTa's, which alone tells the texts apart
-            return frame + [(t, 0) for t in (v.sep_id, None, *after)]
-        return frame + [(t, 1) for t in (*again, None, *after)]
+            return self.tokenizer.encode_with_offsets(text, parse_special=True)
+        return self.tokenizer.encode(text, add_special=False, parse_special=True), []
 
     def _limits(
         self,

@@ -45,7 +45,7 @@ class Encoder(LoadedModel):
         return_dict: bool | None = None,
         **others: Any,
     ) -> Any:
-        """Hidden states of every token. Those of a text depend on that text alone.
+        """Return the hidden states of every token. Those of a text depend on that text alone.
 
         Args:
             input_ids: [batch, n]; numpy, torch or nested lists.
@@ -124,7 +124,7 @@ class SequenceClassifier(Encoder):
         return_dict: bool | None = None,
         **others: Any,
     ) -> Any:
-        """Scores of each text, before any softmax. They depend on that text alone.
+        """Return the scores of each text, before any softmax. They depend on that text alone.
 
         Args:
             input_ids, attention_mask, token_type_ids, return_dict, **others: As of :class:`Encoder`.
@@ -162,7 +162,7 @@ def _typed(texts: list[Ids]) -> bool:
 
 
 def _second_text(types: npt.NDArray[Any]) -> int | None:
-    """Where the tokens of type 1 begin; None: there are none."""
+    """Return where the tokens of type 1 begin; None: there are none."""
     if not types.any():
         return None
     first = int(types.argmax())

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any
 
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.arrays import is_torch, tensor
-from oxibonsai.tokenizer.composition import Spelled
-
-Offset = tuple[int, int]
+from oxibonsai.tokenizer.offsets import Offset
 
 
 @dataclass
@@ -86,11 +82,11 @@ class BatchEncoding(dict[str, Any]):
         return [self._texts[i] for i in self._row(batch_index).ids]
 
     def sequence_ids(self, batch_index: int = 0) -> list[int | None]:
-        """For each token the text of its pair, None for special tokens."""
+        """Return for each token the text of its pair, None for special tokens."""
         return list(self._row(batch_index).sequences)
 
     def token_to_chars(self, batch_or_token_index: int, token_index: int | None = None) -> Any:
-        """First character of a token and the one after its last; None for a special token."""
+        """Return the first character of a token and the one after its last; None for a special token."""
         batch, token = (
             (0, batch_or_token_index)
             if token_index is None
@@ -113,7 +109,7 @@ class BatchEncoding(dict[str, Any]):
         return None
 
     def word_ids(self, batch_index: int = 0) -> list[int | None]:
-        """Not available: words are no part of what the vocabulary keeps."""
+        """Raise an error: words are no part of what the vocabulary keeps."""
         raise UnsupportedError("word_ids is not available: use return_offsets_mapping=True")
 
     def _row(self, index: int) -> Row:
@@ -128,42 +124,8 @@ class BatchEncoding(dict[str, Any]):
         return row.offsets
 
 
-def find_offsets(pieces: Iterable[bytes], spelling: Iterable[Spelled]) -> list[Offset]:
-    """Characters of a text that each of its tokens touches.
-
-    Args:
-        pieces: The bytes that each token stands for.
-        spelling: The characters of the text that was tokenized, as its tokens spell them.
-
-    Raises:
-        UnsupportedError: The tokens don't spell the text.
-    """
-    characters, places = [], []
-    for character, place in spelling:
-        characters.append(character)
-        places.append(place)
-    data = "".join(characters).encode()
-    # First byte of each character, and the end.
-    starts = [0, *accumulate(len(c.encode()) for c in characters)]
-    places.append(places[-1] + 1 if places else 0)
-    found, at = [], 0
-    for piece in pieces:
-        if not data.startswith(piece, at) and piece[:1] == b" ":
-            piece = piece[1:]  # a space that SentencePiece puts before a text
-        if not data.startswith(piece, at):
-            raise UnsupportedError(
-                "places of tokens in a text need a tokenizer whose tokens spell the text; this "
-                "model's change it"
-            )
-        first = bisect_right(starts, at) - 1
-        at += len(piece)
-        last = bisect_right(starts, at - 1) if piece else first
-        found.append((places[first], places[last - 1] + 1 if piece else places[first]))
-    return found
-
-
 def truncated_lengths(first: int, second: int, most: int, strategy: str) -> tuple[int, int]:
-    """Tokens kept of two texts so that both together have at most so many.
+    """Return tokens kept of two texts so that both together have at most so many.
 
     Args:
         first, second: Tokens that they have; 0 where there is no second.

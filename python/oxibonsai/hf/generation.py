@@ -64,7 +64,7 @@ class Streamer(Protocol):
         """Take the prompt first, then each token."""
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """Note that nothing more will come."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Prompts:
 def read_prompts(
     input_ids: Any, attention_mask: Any, options: Mapping[str, Any], ends: frozenset[int]
 ) -> Prompts:
-    """Prompts and the mask that transformers would infer where none is given."""
+    """Return prompts and the mask that transformers would infer where none is given."""
     if input_ids is None:
         start = options["bos_token_id"]
         if start is None:
@@ -112,7 +112,7 @@ def generate(
     assistant: Engine | None,
     images: Items[tuple[PlacedImage, ...]] | None = None,
 ) -> Any:
-    """[batch * num_return_sequences, prompt + new], all stepped together in the engine.
+    """Generate [batch * num_return_sequences, prompt + new], all stepped together in the engine.
 
     Args:
         engine: Runs it.
@@ -122,7 +122,7 @@ def generate(
         seed: Of the draws; None: from torch's generator where torch is imported, else random.
         streamer: Gets the prompt, then every token.
         assistant: A smaller model that proposes tokens.
-        images: Pictures of each prompt; None: there are none.
+        images: Images of each prompt; None: there are none.
     """
     samples, beams = options["num_return_sequences"], options["num_beams"]
     rows = prompts.rows
@@ -150,7 +150,7 @@ def generate(
 
 
 def is_native(options: Mapping[str, Any]) -> bool:
-    """Whether the engine does all that these options ask for."""
+    """Return whether the engine does all that these options ask for."""
     for name, value in options.items():
         if name in _NEEDLESS or value is None or (value is False and name not in NATIVE):
             continue
@@ -164,7 +164,7 @@ def is_native(options: Mapping[str, Any]) -> bool:
 
 
 def completed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for all of :data:`NATIVE`."""
+    """Return values for all of :data:`NATIVE`."""
     given = {n: v for n, v in options.items() if n in NATIVE and v is not None}
     return {**NATIVE, **given}
 
@@ -255,7 +255,7 @@ def _run(
 
 
 def end_ids(eos_token_id: int | Items[int] | None, own: frozenset[int]) -> frozenset[int]:
-    """Ids that end a text: those asked for, else the model's own."""
+    """Return the ids that end a text: those asked for, else the model's own."""
     if eos_token_id is None:
         return own
     if is_torch(eos_token_id):

@@ -34,11 +34,11 @@ class ImageTextToText(CausalLM):
     """
 
     @property
-    def pictures(self) -> ImageReader:
+    def image_reader(self) -> ImageReader:
         """Return the model's reader of images; RequestError where it has no tower."""
-        if self.engine.pictures is None:
+        if self.engine.image_reader is None:
             raise RequestError(NO_IMAGES)
-        return self.engine.pictures
+        return self.engine.image_reader
 
     def __call__(
         self,
@@ -50,19 +50,19 @@ class ImageTextToText(CausalLM):
         pixel_attention_mask: Any = None,
         **inputs: Any,
     ) -> Any:
-        """Logits after every token.
+        """Return logits after every token.
 
         Args:
-            input_ids: [batch, n], a placeholder for each row of a picture among them.
+            input_ids: [batch, n], a placeholder for each row of an image among them.
             attention_mask: Same shape; 0 marks padding.
-            pixel_values: Of all pictures in order; None: as :class:`CausalLM`.
-            image_grid_thw: Of Qwen's, patches of each picture.
-            image_sizes: Of LLaVA 1.6's and Pixtral's, sizes of the pictures.
+            pixel_values: Of all images in order; None: as :class:`CausalLM`.
+            image_grid_thw: Of Qwen's, patches of each image.
+            image_sizes: Of LLaVA 1.6's and Pixtral's, sizes of the images.
             pixel_attention_mask: Of those of Idefics 3, which tiles there are.
             **inputs: As of :class:`CausalLM`.
 
         Raises:
-            RequestError: Pictures and placeholders don't fit each other.
+            RequestError: Images and placeholders don't fit each other.
         """
         for name in _NEEDLESS:
             inputs.pop(name, None)
@@ -94,15 +94,15 @@ class ImageTextToText(CausalLM):
         pixel_attention_mask: Any = None,
         **options: Any,
     ) -> Any:
-        """As :meth:`CausalLM.generate`, also of prompts with pictures.
+        """Do what :meth:`CausalLM.generate` does, also for prompts with images.
 
         Args:
             inputs, generation_config, input_ids, attention_mask: As there.
             pixel_values, image_grid_thw, image_sizes, pixel_attention_mask: As in a call.
-            **options: As there; with pictures those that the engine does itself.
+            **options: As there; with images those that the engine does itself.
 
         Raises:
-            UnsupportedError: With pictures, an option needs transformers' own loop.
+            UnsupportedError: With images, an option needs transformers' own loop.
         """
         for name in _NEEDLESS:
             options.pop(name, None)
@@ -133,8 +133,8 @@ class ImageTextToText(CausalLM):
         )
 
     def _place(self, rows: Sequence[Sequence[int]], columns: dict[str, Any]) -> list[Placed]:
-        """Return the pictures of each text, at the placeholders that stand for their rows."""
-        reader = self.pictures
+        """Return the images of each text, at the placeholders that stand for their rows."""
+        reader = self.image_reader
         embeddings = [
             part
             for grid in as_grids(reader.processor, columns)
@@ -162,7 +162,7 @@ class ImageTextToText(CausalLM):
     def _misfit(
         self, rows: Sequence[Sequence[int]], embeddings: Sequence[ImageEmbedding]
     ) -> RequestError:
-        token = self.pictures.tower.placeholder
+        token = self.image_reader.tower.placeholder
         count = sum(row.count(token) for row in rows)
         return RequestError(
             f"the ids have {count} placeholders (token {token}), the pictures "
@@ -195,7 +195,7 @@ class AutoModelForImageTextToText:
             RequestError: The model has no tower.
         """
         model = ImageTextToText.load(source, options)
-        _ = model.pictures  # refuses a model without
+        _ = model.image_reader  # refuses a model without
         return model
 
 
@@ -218,4 +218,4 @@ class AutoProcessor:
         elif options:
             raise TypeError("a model is loaded already; give it no further arguments")
         tokenizer = AutoTokenizer.from_pretrained(model.name_or_path or None)
-        return Processor(tokenizer, model.pictures)
+        return Processor(tokenizer, model.image_reader)

@@ -63,7 +63,7 @@ class LoadedModel:
 
     @classmethod
     def _runs(cls, dimensions: ModelConfig) -> bool:
-        """Whether models of these dimensions are of this class."""
+        """Return whether models of these dimensions are of this class."""
         return _auto_class_of(dimensions) == cls.auto_class
 
     def __reduce__(self) -> Any:
@@ -90,7 +90,7 @@ class LoadedModel:
         save_model(self.engine.model.weights.checkpoint, folder, format=format, dtype=dtype)
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
-        """Weights of the model, none of which is trainable here."""
+        """Return the weights of the model, none of which is trainable here."""
         checkpoint = self.engine.model.weights.checkpoint
         return 0 if only_trainable else count_parameters(checkpoint, exclude_embeddings)
 
@@ -103,18 +103,26 @@ class LoadedModel:
 
         return torch.device("cpu")
 
+    @property
+    def _torchdynamo_orig_callable(self) -> Any:
+        """Refuse ``torch.compile``, which asks for this before it wraps a callable."""
+        raise UnsupportedError(
+            "torch.compile has nothing to compile here: the model's passes are compiled already, and "
+            "are no operations of torch; leave it out"
+        )
+
     def eval(self) -> Self:
-        """Itself: it is never in training mode."""
+        """Return itself: it is never in training mode."""
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Only for ``train(False)``."""
+        """Return itself for ``train(False)``; refuse anything else."""
         if mode:
             raise UnsupportedError("this model computes no gradients; train with oxibonsai train")
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Itself, for ``"cpu"`` and float types; other devices are refused."""
+        """Return itself for ``"cpu"`` and float types; refuse other devices."""
         for value in (*args, *kwargs.values()):
             if str(value).startswith(("torch.float", "torch.bfloat", "float", "bfloat")):
                 check_dtype(value, "dtype")
@@ -123,23 +131,23 @@ class LoadedModel:
         return self
 
     def cpu(self) -> Self:
-        """Itself."""
+        """Return itself."""
         return self
 
     def cuda(self, device: Any = 0) -> Self:
-        """Refused: see :meth:`to`."""
+        """Refuse: see :meth:`to`."""
         return self.to(f"cuda:{device}")
 
     def float(self) -> Self:
-        """Itself: results are float32."""
+        """Return itself: results are float32."""
         return self
 
     def half(self) -> Self:
-        """Itself, with a warning: results stay float32."""
+        """Return itself, with a warning: results stay float32."""
         return self.to("float16")
 
     def bfloat16(self) -> Self:
-        """Itself, with a warning: results stay float32."""
+        """Return itself, with a warning: results stay float32."""
         return self.to("bfloat16")
 
 

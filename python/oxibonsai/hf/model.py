@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.engine import load
-from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.errors import RequestError, UnsupportedError, needs_extra
 from oxibonsai.hf import generation
 from oxibonsai.hf.arrays import as_rows, is_torch
 from oxibonsai.hf.generation import Streamer
@@ -63,7 +63,7 @@ class CausalLM(LoadedModel):
     forward = __call__
 
     def logits(self, ids: Any) -> npt.NDArray[np.float32]:
-        """Logits after every token: float32 [n, vocabulary], for ids [n] or [1, n]."""
+        """Return logits after every token: float32 [n, vocabulary], for ids [n] or [1, n]."""
         rows = as_rows(ids)
         if len(rows) != 1:
             raise RequestError("logits() takes one sequence; call engine.logits_batch for several")
@@ -98,7 +98,7 @@ class CausalLM(LoadedModel):
         assistant_model: Any = None,
         **options: Any,
     ) -> Any:
-        """Continues prompts, with the meanings and defaults of transformers.
+        """Continue prompts, with the meanings and defaults of transformers.
 
         Lengths, sampling, penalties, beams, stop strings, time limits and an oxibonsai assistant
         run in the engine, as one batch. With anything else (``logits_processor``,
@@ -165,7 +165,8 @@ class CausalLM(LoadedModel):
         options: dict[str, Any],
     ) -> Any:
         model = self.transformers_model
-        import torch
+        with needs_extra("hf"):
+            import torch
 
         asked = {**self._defaults(generation_config), **options}
         if all(asked.get(name) is None for name in ("max_new_tokens", "max_length")):

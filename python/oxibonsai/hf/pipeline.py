@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from oxibonsai.errors import UnsupportedError
+from oxibonsai.errors import UnsupportedError, needs_extra
 from oxibonsai.hf.model import AutoModelForCausalLM, CausalLM
 from oxibonsai.hf.tokenizer import AutoTokenizer
 
@@ -48,7 +48,8 @@ def pipeline(
     inner = model.transformers_model
     if tokenizer is None:
         tokenizer = AutoTokenizer.from_pretrained(model.name_or_path)
-    import transformers
+    with needs_extra("hf"):
+        import transformers
 
     make: Any = transformers.pipeline  # its overloads know transformers' own classes alone
     return make(task, model=inner, tokenizer=tokenizer, **options)

@@ -1,4 +1,4 @@
-"""Pictures as transformers' processors give them to models, and back."""
+"""Images as transformers' processors give them to models, and back."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from oxibonsai.vision.processors import (
     Qwen2VLProcessor,
 )
 
-_FRAMES = 2  # of a video in one patch of Qwen's; of a picture both are the same
+_FRAMES = 2  # of a video in one patch of Qwen's; of an image both are the same
 Columns = dict[str, np.ndarray[Any, Any]]
 
 
 def as_columns(
     processor: ImageProcessor, grids: Sequence[PixelGrid], counts: Sequence[int]
 ) -> Columns:
-    """``pixel_values`` and what belongs to it, as transformers has them for this family.
+    """Return ``pixel_values`` and what belongs to it, as transformers has them for this family.
 
     Args:
         processor: Of the family.
-        grids: The pictures of all texts, in order.
+        grids: The images of all texts, in order.
         counts: How many of them each text has.
 
-    Qwen's are float32 [patches, 3 * 2 * patch * patch] with ``image_grid_thw`` int64 [pictures, 3];
-    Gemma 3's and LLaVA 1.5's float32 [pictures, 3, height, width]; LLaVA 1.6's [pictures, tiles, 3,
-    height, width] and Pixtral's [pictures, 3, height, width], filled up with zeros, with
-    ``image_sizes`` int64 [pictures, 2]: heights and widths before and after resizing. InternVL's are
-    [tiles of all pictures, 3, height, width]; those of Idefics 3 [texts, tiles, 3, height, width], filled
+    Qwen's are float32 [patches, 3 * 2 * patch * patch] with ``image_grid_thw`` int64 [images, 3];
+    Gemma 3's and LLaVA 1.5's float32 [images, 3, height, width]; LLaVA 1.6's [images, tiles, 3,
+    height, width] and Pixtral's [images, 3, height, width], filled up with zeros, with
+    ``image_sizes`` int64 [images, 2]: heights and widths before and after resizing. InternVL's are
+    [tiles of all images, 3, height, width]; those of Idefics 3 [texts, tiles, 3, height, width], filled
     up with zeros, with ``pixel_attention_mask`` int64 [texts, tiles, height, width], 1 for pixels.
     """
     if isinstance(processor, Idefics3Processor):
@@ -78,7 +78,7 @@ def _tiles_of_texts(grids: Sequence[PixelGrid], counts: Sequence[int]) -> Column
 
 
 def as_grids(processor: ImageProcessor, columns: Mapping[str, Any]) -> list[PixelGrid]:
-    """Return the pictures of :func:`as_columns`; of a family that cuts them, their tiles one by one.
+    """Return the images of :func:`as_columns`; of a family that cuts them, their tiles one by one.
 
     Raises:
         RequestError: They are none of this model.
@@ -106,7 +106,7 @@ def as_grids(processor: ImageProcessor, columns: Mapping[str, Any]) -> list[Pixe
 
 
 def _grids_of_texts(pixels: np.ndarray[Any, Any], columns: Mapping[str, Any]) -> list[PixelGrid]:
-    """Tiles that the mask shows; where there is no mask, those that are not zero."""
+    """Return the tiles that the mask shows; where there is no mask, those that are not zero."""
     if pixels.ndim != 5:
         raise RequestError(
             f"pixel_values have shape {pixels.shape}; they are [texts, tiles, 3, height, width]"
@@ -136,7 +136,7 @@ def _grid_of_tiles(
 
 
 def _stacked(arrays: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """One array of several, each filled up with zeros at its ends."""
+    """Stack several arrays into one, each filled up with zeros at its ends."""
     shape = np.max([a.shape for a in arrays], axis=0)
     whole = np.zeros((len(arrays), *shape), np.float32)
     for i, array in enumerate(arrays):
@@ -160,8 +160,8 @@ def _grids_of_patches(
     for _, rows, cols in grid.tolist():
         own = pixels[at : at + rows * cols].reshape(rows // m, cols // m, m, m, 3, _FRAMES, p, p)
         at += rows * cols
-        picture = own[:, :, :, :, :, 0].transpose(4, 0, 2, 5, 1, 3, 6)
-        whole = np.ascontiguousarray(picture.reshape(1, 3, rows * p, cols * p))
+        image = own[:, :, :, :, :, 0].transpose(4, 0, 2, 5, 1, 3, 6)
+        whole = np.ascontiguousarray(image.reshape(1, 3, rows * p, cols * p))
         grids.append(PixelGrid(whole))
     return grids
 
@@ -172,7 +172,7 @@ def _patch_grid(processor: Qwen2VLProcessor, grid: PixelGrid) -> tuple[int, int]
 
 
 def _patches(processor: Qwen2VLProcessor, grid: PixelGrid) -> np.ndarray[Any, Any]:
-    """Patches in squares of merge * merge, each picture twice as a video of two frames."""
+    """Return patches in squares of merge * merge, each image twice as a video of two frames."""
     p, m = processor.patch_size, processor.merge_size
     rows, cols = _patch_grid(processor, grid)
     squares = grid.pixels[0].reshape(3, rows // m, m, p, cols // m, m, p)

@@ -97,7 +97,7 @@ def explain(options: dict[str, Any]) -> None:
 
 
 def check_dtype(dtype: Any, name: str) -> None:
-    """Warns where a type is asked for that logits don't have."""
+    """Warn where a type is asked for that logits don't have."""
     text = str(dtype).removeprefix("torch.")
     if dtype is None or text in ("auto", "float32", "float"):
         return
@@ -130,7 +130,7 @@ def device_of(device_map: Any) -> str:
 
 
 def check_device(device: Any, name: str) -> None:
-    """UnsupportedError for a device where this model does not run."""
+    """Raise UnsupportedError for a device where this model does not run."""
     places = device.values() if isinstance(device, dict) else [device]
     for place in places:
         if place is not None and str(place) not in ("auto", "balanced", "cpu", "cpu:0"):
@@ -145,7 +145,7 @@ def _warn(message: str) -> None:
 
 
 def _is_repository(text: str) -> bool:
-    """Whether a name means a repository, as in transformers: no path that exists."""
+    """Return whether a name means a repository, as in transformers: no path that exists."""
     return bool(_REPOSITORY.fullmatch(text)) and not with_home(text).exists()
 
 

@@ -1,11 +1,11 @@
-"""``AutoProcessor``: texts with pictures to what a model takes, with transformers' arguments."""
+"""``AutoProcessor``: texts with images to what a model takes, with transformers' arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import RequestError, needs_extra
 from oxibonsai.hf.batch import Padding
 from oxibonsai.hf.encoding import BatchEncoding
 from oxibonsai.hf.pixels import as_columns
@@ -18,24 +18,24 @@ Texts = str | Sequence[str]
 
 
 class Processor:
-    """A tokenizer and what prepares pictures; made by ``AutoProcessor``.
+    """A tokenizer and what prepares images; made by ``AutoProcessor``.
 
     Args:
         tokenizer: Of the model.
-        pictures: Of the model.
+        image_reader: Of the model.
 
     Attributes:
         tokenizer: As given.
-        image_token: What stands for a picture in a text.
+        image_token: What stands for an image in a text.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizer, pictures: ImageReader) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizer, image_reader: ImageReader) -> None:
         self.tokenizer = tokenizer
-        self.pictures = pictures
-        self.image_token = pictures.tower.marker
+        self.image_reader = image_reader
+        self.image_token = image_reader.tower.marker
 
     def __repr__(self) -> str:
-        return f"Processor({self.tokenizer!r}, {self.pictures.processor!r})"
+        return f"Processor({self.tokenizer!r}, {self.image_reader.processor!r})"
 
     def __call__(
         self,
@@ -46,22 +46,22 @@ class Processor:
         return_tensors: str | None = None,
         add_special_tokens: bool = True,
     ) -> BatchEncoding:
-        """Ids of texts in which each picture has its tokens, and the pixels of all pictures.
+        """Return the ids of texts in which each image has its tokens, and the pixels of all images.
 
         Args:
-            images: One picture, several for one text, or a list of pictures for each text: images of
+            images: One image, several for one text, or a list of images for each text: images of
                 Pillow, arrays, paths or bytes of files.
-            text: One or several, with :attr:`image_token` in the place of each picture.
+            text: One or several, with :attr:`image_token` in the place of each image.
             padding: As in calling a tokenizer.
             return_tensors: ``"np"``, ``"pt"``; None: lists of ids, and arrays of pixels.
             add_special_tokens: Begin with the bos token where the model has one.
 
         Returns:
-            ``input_ids``, ``attention_mask``; with pictures ``pixel_values`` and what belongs to them:
+            ``input_ids``, ``attention_mask``; with images ``pixel_values`` and what belongs to them:
             see :func:`oxibonsai.hf.pixels.as_columns`.
 
         Raises:
-            RequestError: There are more or fewer pictures than places, or one can't be read.
+            RequestError: There are more or fewer images than places, or one can't be read.
         """
         if text is None:
             raise RequestError("text is missing: pictures stand in a text")
@@ -70,7 +70,7 @@ class Processor:
         grids: list[PixelGrid] = []
         filled: list[str] = []
         for one, own in zip(texts, given, strict=True):
-            prepared = [self._prepare(picture) for picture in own]
+            prepared = [self._prepare(image) for image in own]
             grids += prepared
             filled.append(self._fill(one, prepared))
         encoding = self.tokenizer(
@@ -82,10 +82,11 @@ class Processor:
         if not grids:
             return encoding
         columns: dict[str, Any] = dict(
-            as_columns(self.pictures.processor, grids, [len(own) for own in given])
+            as_columns(self.image_reader.processor, grids, [len(own) for own in given])
         )
         if return_tensors == "pt":
-            import torch
+            with needs_extra("hf"):
+                import torch
 
             columns = {name: torch.from_numpy(value) for name, value in columns.items()}
         encoding.update(columns)
@@ -104,39 +105,39 @@ class Processor:
         """Return a conversation's prompt; its images are parts ``{"type": "image", "image": ...}``.
 
         Args:
-            conversation: Messages; those with pictures have a list of parts as content.
-            tokenize: Give what the processor gives for text and pictures; False: the text.
+            conversation: Messages; those with images have a list of parts as content.
+            tokenize: Give what the processor gives for text and images; False: the text.
             return_dict: False, with ``tokenize``: the ids alone.
             return_tensors: As in calling the processor.
             add_generation_prompt: End with the head of the assistant's turn.
             **variables: Of the template.
         """
-        shown = [_without_pictures(message) for message in conversation]
+        shown = [_without_images(message) for message in conversation]
         text = self.tokenizer.apply_chat_template(
             shown, add_generation_prompt=add_generation_prompt, tokenize=False, **variables
         )
         if not tokenize:
             return text
-        limits, fetch = self.pictures.limits, self.pictures.fetch
-        pictures = [image_of_part(part, limits, fetch) for part in _picture_parts(conversation)]
-        encoding = self(pictures, text, return_tensors=return_tensors, add_special_tokens=False)
+        limits, fetch = self.image_reader.limits, self.image_reader.fetch
+        images = [image_of_part(part, limits, fetch) for part in _image_parts(conversation)]
+        encoding = self(images, text, return_tensors=return_tensors, add_special_tokens=False)
         return encoding if return_dict else encoding["input_ids"]
 
     def decode(self, *args: Any, **options: Any) -> Any:
-        """As the tokenizer's."""
+        """Do what the tokenizer's method of this name does."""
         return self.tokenizer.decode(*args, **options)
 
     def batch_decode(self, *args: Any, **options: Any) -> Any:
-        """As the tokenizer's."""
+        """Do what the tokenizer's method of this name does."""
         return self.tokenizer.batch_decode(*args, **options)
 
-    def _prepare(self, picture: Any) -> PixelGrid:
-        return self.pictures.processor.prepare(read_image(picture, self.pictures.limits))
+    def _prepare(self, image: Any) -> PixelGrid:
+        return self.image_reader.processor.prepare(read_image(image, self.image_reader.limits))
 
     def _fill(self, text: str, grids: Sequence[PixelGrid]) -> str:
-        """Return the text with as many placeholders for each picture as it has rows."""
+        """Return the text with as many placeholders for each image as it has rows."""
         pieces = text.split(self.image_token)
-        tower = self.pictures.tower
+        tower = self.image_reader.tower
         token = self.tokenizer.tokenizer.vocabulary.texts[tower.placeholder]
         filled = [pieces[0]]
         for grid, piece in zip(grids, pieces[1:], strict=True):
@@ -147,7 +148,7 @@ class Processor:
 
 
 def _of_each(images: Any, texts: list[str], token: str) -> list[list[Any]]:
-    """Return the pictures of each text; RequestError where their number is not that of its places."""
+    """Return the images of each text; RequestError where their number is not that of its places."""
     places = [text.count(token) for text in texts]
     if images is None:
         given: list[list[Any]] = [[] for _ in texts]
@@ -167,14 +168,14 @@ def _of_each(images: Any, texts: list[str], token: str) -> list[list[Any]]:
     return given
 
 
-def _picture_parts(conversation: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _image_parts(conversation: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     contents = [message.get("content") for message in conversation]
     parts = [part for content in contents if isinstance(content, list) for part in content]
     return [part for part in parts if part.get("type") in IMAGES]
 
 
-def _without_pictures(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message as templates read it: a picture is only told to be one."""
+def _without_images(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message as templates read it: an image is only told to be one."""
     content = message.get("content")
     if not isinstance(content, list):
         return dict(message)

@@ -14,7 +14,7 @@ from oxibonsai import _core
 from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine import Engine, Options, Sequence
 from oxibonsai.engine.batching import make_batch, reserve
-from oxibonsai.engine.page_table import PageTable
+from oxibonsai.engine.kv_cache import PageTable
 from oxibonsai.engine.scheduler import Chunk
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.sampling import SamplingParams
@@ -46,7 +46,7 @@ class Rows:
         weakref.finalize(self, _discard, self.rows, discarded)
 
     def feed(self, new: Items[Items[int]], run: Run, *, last_only: bool = False) -> list[Results]:
-        """Continues every text.
+        """Continue every text.
 
         Args:
             new: Token ids for each text, which may be none.
@@ -90,7 +90,7 @@ class Rows:
         return [results[j] for j in same_as]
 
     def select(self, indices: Items[int]) -> None:
-        """Row i becomes what row ``indices[i]`` was.
+        """Make row i what row ``indices[i]`` was.
 
         Raises:
             CapacityError: No slot is free for a copy; the rows are left as they were.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.engine import Engine, load
-from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.errors import RequestError, UnsupportedError, needs_extra
 from oxibonsai.hf.pretrained import check_device, explain, locate
 
 Vectors = npt.NDArray[np.float32]
@@ -55,15 +55,15 @@ class SentenceTransformer:
 
     @property
     def max_seq_length(self) -> int:
-        """Tokens of a text; longer ones are cut."""
+        """Return the tokens of a text; longer ones are cut."""
         return self.engine.embedder.ctx_size
 
     def get_embedding_dimension(self) -> int:
-        """Values of a vector."""
+        """Return the values of a vector."""
         return self.truncate_dim or self.engine.embedder.dimensions
 
     def get_sentence_embedding_dimension(self) -> int:
-        """As :meth:`get_embedding_dimension`, under its older name."""
+        """Do what :meth:`get_embedding_dimension` does, under its older name."""
         return self.get_embedding_dimension()
 
     def encode(
@@ -81,7 +81,7 @@ class SentenceTransformer:
         normalize_embeddings: bool = True,
         truncate_dim: int | None = None,
     ) -> Any:
-        """One vector for each text: [texts, dimensions], or [dimensions] for one text alone.
+        """Return one vector for each text: [texts, dimensions], or [dimensions] for one text alone.
 
         Args:
             sentences: One text or several.
@@ -128,7 +128,8 @@ class SentenceTransformer:
         ]
         vectors: Any = np.concatenate(parts)
         if convert_to_tensor:
-            import torch
+            with needs_extra("hf"):
+                import torch
 
             vectors = torch.from_numpy(vectors)
         elif not convert_to_numpy:
@@ -136,12 +137,13 @@ class SentenceTransformer:
         return vectors[0] if isinstance(sentences, str) else vectors
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Cosines of all pairs: [texts, other texts], of the kind that comes in."""
+        """Return the cosines of all pairs: [texts, other texts], of the kind that comes in."""
         a, b = (np.atleast_2d(np.asarray(e, dtype=np.float64)) for e in (embeddings1, embeddings2))
         lengths = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)
         cosines = (a @ b.T / np.maximum(lengths, 1e-12)).astype(np.float32)
         if type(embeddings1).__module__.split(".")[0] == "torch":
-            import torch
+            with needs_extra("hf"):
+                import torch
 
             return torch.from_numpy(cosines)
         return cosines

@@ -11,6 +11,7 @@ import numpy as np
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.arrays import is_torch
 from oxibonsai.tokenizer import Tokenizer
+from oxibonsai.tokenizer.files.settings import TokenizerSettings
 from oxibonsai.tokenizer.vocabulary import CONTROL, UNUSED, USER_DEFINED
 
 # Names of BERT's tokens for what others call bos and eos.
@@ -26,18 +27,29 @@ class SpecialTokens:
 
     Args:
         tokenizer: The model's.
+        settings: What a folder says beside ``tokenizer.json``; None: the tokenizer is of a GGUF file.
 
     Attributes:
         tokenizer: As given.
         vocab_size: Rows of the model's table; ``len()`` counts the tokens that are in use.
+        clean_up_tokenization_spaces: Whether :meth:`decode` takes away spaces before punctuation.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, settings: TokenizerSettings | None = None) -> None:
         self.tokenizer = tokenizer
         self.vocab_size = tokenizer.vocab_size
+        self.clean_up_tokenization_spaces = settings is not None and settings.clean_up
+        if settings is not None:
+            named = settings.named
+            texts = {kind: named.get(f"{kind}_token") for kind in _NAMES}
+            self._special: dict[str, int | None] = {
+                kind: None if token is None else self._ids[token.content]
+                for kind, token in texts.items()
+            }
+            return
         first, last = tokenizer.bos_id, tokenizer.eos_id
         frames_words = tokenizer.vocabulary.add_eos and tokenizer.vocabulary.add_bos
-        self._special: dict[str, int | None] = {
+        self._special = {
             "bos": first,
             "eos": last,
             "pad": tokenizer.pad_id,
@@ -79,7 +91,7 @@ class SpecialTokens:
 
     @property
     def special_tokens_map(self) -> dict[str, str]:
-        """Texts of the named special tokens that the model has."""
+        """Return the texts of the named special tokens that the model has."""
         texts = self.tokenizer.vocabulary.texts
         found = {f"{kind}_token": i for kind, i in self._special.items()}
         return {name: texts[i] for name, i in found.items() if i is not None}
@@ -92,7 +104,7 @@ class SpecialTokens:
 
     @property
     def all_special_tokens(self) -> list[str]:
-        """Texts of :attr:`all_special_ids`."""
+        """Return the texts of :attr:`all_special_ids`."""
         return [self.tokenizer.vocabulary.texts[i] for i in self.all_special_ids]
 
     @cached_property
@@ -103,7 +115,7 @@ class SpecialTokens:
         return {text: i for i, (text, kind) in reversed(kinds) if kind != UNUSED}
 
     def get_vocab(self) -> dict[str, int]:
-        """Every token's id by its text."""
+        """Return every token's id by its text."""
         return dict(self._ids)
 
     @property
@@ -112,7 +124,7 @@ class SpecialTokens:
         return self.get_vocab()
 
     def get_added_vocab(self) -> dict[str, int]:
-        """Tokens that are no part of words: control tokens and those that a user defined."""
+        """Return the tokens that are no part of words: control tokens and those that a user defined."""
         v = self.tokenizer.vocabulary
         kinds = zip(v.texts, v.types, strict=True)
         return {t: i for i, (t, kind) in enumerate(kinds) if kind in (CONTROL, USER_DEFINED)}
@@ -140,7 +152,7 @@ class SpecialTokens:
         return self.tokenizer.decode([i for i in ids if i is not None], skip_special=False)
 
     def add_tokens(self, new_tokens: str | Sequence[str], special_tokens: bool = False) -> int:
-        """0 where the vocabulary has them all; others are refused: the model has no row for them."""
+        """Return 0 where the vocabulary has them all; refuse others: the model has no row for them."""
         listed = [new_tokens] if isinstance(new_tokens, str) else list(new_tokens)
         missing = [str(t) for t in listed if str(t) not in self._ids]
         if missing:
@@ -150,7 +162,7 @@ class SpecialTokens:
         return 0
 
     def add_special_tokens(self, special_tokens_dict: Mapping[str, Any]) -> int:
-        """Names tokens of the vocabulary: ``{"pad_token": "<pad>"}``; gives 0, as none is new."""
+        """Name tokens of the vocabulary: ``{"pad_token": "<pad>"}``; return 0, as none is new."""
         for name, value in special_tokens_dict.items():
             if name in ("additional_special_tokens", "extra_special_tokens"):
                 self.add_tokens(value, special_tokens=True)
@@ -158,41 +170,65 @@ class SpecialTokens:
                 setattr(self, name, value)
         return 0
 
-    def decode(self, token_ids: Any, skip_special_tokens: bool = False, **ignored: Any) -> Any:
-        """Text of ids: an integer, a list, an array or a tensor; a list of texts for a batch.
+    def decode(
+        self,
+        token_ids: Any,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+    ) -> Any:
+        """Return the text of ids: an integer, a list, an array or a tensor; a list for a batch.
 
         Args:
             token_ids: [n], or [batch, n].
             skip_special_tokens: Leave out control tokens.
-            **ignored: ``clean_up_tokenization_spaces=False``, as it always is.
+            clean_up_tokenization_spaces: Take away spaces before punctuation and English endings; None:
+                as the attribute says.
         """
-        if ignored.pop("clean_up_tokenization_spaces", None):
-            raise UnsupportedError("clean_up_tokenization_spaces=True is not available")
-        if ignored:
-            raise TypeError(f"decode() got {next(iter(ignored))!r}, which is no argument of it")
         given = token_ids.tolist() if is_torch(token_ids) else token_ids
         if isinstance(given, int | np.integer):
             given = [given]
         rows = list(given)
         if rows and not isinstance(rows[0], int | np.integer):
-            return [self.decode(row, skip_special_tokens) for row in rows]
+            return [
+                self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in rows
+            ]
         types = self.tokenizer.vocabulary.types
         left_out = set(self.all_special_ids) if skip_special_tokens else set()
         kept = [int(i) for i in rows if int(i) not in left_out]
         # transformers' vocabulary lacks the tokens that only fill up the model's table.
         used = [i for i in kept if not (0 <= i < len(types) and types[i] == UNUSED)]
-        return self.tokenizer.decode(used, skip_special=False)
+        text = self.tokenizer.decode(used, skip_special=False)
+        clean = clean_up_tokenization_spaces
+        return (
+            _cleaned(text)
+            if clean or (clean is None and self.clean_up_tokenization_spaces)
+            else text
+        )
 
     def batch_decode(
-        self, sequences: Iterable[Any], skip_special_tokens: bool = False, **ignored: Any
+        self,
+        sequences: Iterable[Any],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
     ) -> list[str]:
-        """:meth:`decode` of each."""
-        return [self.decode(s, skip_special_tokens, **ignored) for s in sequences]
+        """Return :meth:`decode` of each."""
+        return [
+            self.decode(s, skip_special_tokens, clean_up_tokenization_spaces) for s in sequences
+        ]
 
     def _text_of(self, token: int) -> str:
         if not 0 <= token < self.vocab_size:
             raise RequestError(f"token id {token} is outside the vocabulary of {self.vocab_size}")
         return self.tokenizer.vocabulary.texts[token]
+
+
+def _cleaned(text: str) -> str:
+    """Return a text without the spaces that WordPiece leaves, as transformers does it."""
+    for ending in (".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"):
+        if ending == "n't":  # between the marks and the endings, as the order counts
+            text = text.replace(" ' ", "'")
+        text = text.replace(f" {ending}", ending)
+    return text
 
 
 def _special_name(name: str) -> tuple[str | None, bool]:

@@ -11,8 +11,10 @@ from typing import Any
 from oxibonsai.chat import load_template
 from oxibonsai.chat_template import ChatTemplate, Span, compiled_template
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.errors import RequestError, UnsupportedError
-from oxibonsai.hf.batch import Padding, Side, framed_row
+from oxibonsai.errors import RequestError, UnsupportedError, needs_extra
+from oxibonsai.files.json_object import read_object
+from oxibonsai.files.whole_file import written_whole
+from oxibonsai.hf.batch import Padding, framed_row
 from oxibonsai.hf.conversation import (
     Conversation,
     Tool,
@@ -27,6 +29,14 @@ from oxibonsai.hf.encoder import TextEncoder
 from oxibonsai.hf.pretrained import locate
 from oxibonsai.loading import open_model
 from oxibonsai.tokenizer import Tokenizer
+from oxibonsai.tokenizer.files.chat_templates import chat_templates
+from oxibonsai.tokenizer.files.loading import (
+    open_with_settings,
+    read_tokenizer_files,
+    tokenizer_folder,
+)
+from oxibonsai.tokenizer.files.saving import tokenizer_files
+from oxibonsai.tokenizer.files.settings import Side, TokenizerSettings
 
 
 class PreTrainedTokenizer(TextEncoder):
@@ -34,30 +44,39 @@ class PreTrainedTokenizer(TextEncoder):
 
     Args:
         tokenizer: The model's.
-        chat_template: Its chat format, if it has one.
+        chat_template: Its chat format, if it has one; or several, by their names.
         model_max_length: Positions that the model was trained on, if the file says so: the default
             of ``max_length``.
         checkpoint: Where it comes from, for :meth:`save_pretrained`.
+        folder: Where it comes from, if that is no GGUF file.
         name_or_path: What it was loaded from.
 
     Attributes:
-        chat_template: Jinja source; None where the model has none.
+        chat_template: Jinja source, or several by their names; None where the model has none.
         name_or_path: As given.
     """
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        chat_template: ChatTemplate | None,
+        chat_template: ChatTemplate | dict[str, str] | None,
         model_max_length: int | None = None,
         *,
         checkpoint: Checkpoint | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        settings: TokenizerSettings | None = None,
         name_or_path: str = "",
     ) -> None:
-        super().__init__(tokenizer, model_max_length)
-        self.chat_template = None if chat_template is None else chat_template.source
+        super().__init__(tokenizer, model_max_length, settings)
+        self.chat_template: str | dict[str, str] | None
+        if isinstance(chat_template, ChatTemplate):
+            self.chat_template = chat_template.source
+        elif chat_template is not None and chat_template.keys() == {"default"}:
+            self.chat_template = chat_template["default"]
+        else:
+            self.chat_template = chat_template or None
         self.name_or_path = name_or_path
-        self._checkpoint = checkpoint
+        self._checkpoint, self._folder = checkpoint, None if folder is None else Path(folder)
 
     def __repr__(self) -> str:
         return (
@@ -78,7 +97,8 @@ class PreTrainedTokenizer(TextEncoder):
         """
         import tempfile
 
-        from transformers import PreTrainedTokenizerFast
+        with needs_extra("hf"):
+            from transformers import PreTrainedTokenizerFast
 
         with tempfile.TemporaryDirectory(prefix="oxibonsai-") as folder:
             self.save_pretrained(folder)
@@ -90,25 +110,30 @@ class PreTrainedTokenizer(TextEncoder):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> tuple[str, ...]:
         """Write ``tokenizer.json``, its configuration and the chat template into a folder.
 
+        Of a tokenizer that was loaded from a folder, that folder's files.
+
         Returns:
             Paths of the files.
         """
-        from oxibonsai.export.tokenizer_json import tokenizer_files
-        from oxibonsai.files.whole_file import written_whole
-
-        if self._checkpoint is None:
-            raise RequestError("this tokenizer was not loaded from a file")
         place = Path(folder)
-        texts = tokenizer_files(self._checkpoint)
+        if self._folder is not None:
+            texts = read_tokenizer_files(self._folder)
+        elif self._checkpoint is not None:
+            texts = {
+                name: text.encode() for name, text in tokenizer_files(self._checkpoint).items()
+            }
+        else:
+            raise RequestError("this tokenizer was not loaded from a file")
         place.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
+            (place / name).parent.mkdir(exist_ok=True)
             with written_whole(place / name) as file:
-                file.write(text.encode())
+                file.write(text)
         return tuple(str(place / name) for name in texts)
 
     def get_chat_template(self, chat_template: str | None = None, tools: Any = None) -> str:
-        """Jinja source of the chat format."""
-        return self._choose_template(chat_template, {}).source
+        """Return Jinja source of the chat format."""
+        return self._choose_template(chat_template, {}, tools).source
 
     def apply_chat_template(
         self,
@@ -162,7 +187,7 @@ class PreTrainedTokenizer(TextEncoder):
         if continue_final_message and (add_generation_prompt or masked):
             other = "add_generation_prompt" if add_generation_prompt else "an assistant mask"
             raise RequestError(f"continue_final_message excludes {other}: the turn is not over")
-        template = self._choose_template(chat_template, variables)
+        template = self._choose_template(chat_template, variables, tools)
         own = set(type(self).apply_chat_template.__annotations__) - {"return", "variables"}
         check_variables(template, set(variables), own)
         if masked and not template.marks_generation:
@@ -194,12 +219,9 @@ class PreTrainedTokenizer(TextEncoder):
         columns: dict[str, list[list[Any]]] = {"input_ids": cut}
         columns["attention_mask"] = [[1] * len(row) for row in cut]
         if masked:
-            spell = self.tokenizer.spelling
             masks = [
-                token_mask(
-                    map(self.tokenizer.token_bytes, row), spell(text, parse_special=True), marked
-                )
-                for row, text, marked in zip(ids, texts, spans, strict=True)
+                token_mask(self._part(text, True)[1], marked)
+                for text, marked in zip(texts, spans, strict=True)
             ]
             columns["assistant_masks"] = [
                 limits.cut(m, len(c)) for m, c in zip(masks, cut, strict=True)
@@ -207,9 +229,21 @@ class PreTrainedTokenizer(TextEncoder):
         encoding = self._encoding(columns, [], limits, not is_batch, return_tensors)
         return encoding if return_dict else encoding["input_ids"]
 
-    def _choose_template(self, source: str | None, variables: dict[str, Any]) -> ChatTemplate:
+    def _choose_template(
+        self, source: str | None, variables: dict[str, Any], tools: Any
+    ) -> ChatTemplate:
         """Return the template of a call; takes the texts of special tokens out of its variables."""
-        source = self.chat_template if source is None else source
+        own = self.chat_template
+        if isinstance(own, dict):
+            name = source or ("tool_use" if tools is not None and "tool_use" in own else "default")
+            source = own.get(name, source)
+            if source is None:
+                raise RequestError(
+                    f"this tokenizer has the chat templates {', '.join(sorted(own))}, and none is "
+                    "'default': name one as chat_template"
+                )
+        elif source is None:
+            source = own
         if source is None:
             raise RequestError("this model has no chat template: give one as chat_template")
         tokens = {
@@ -238,19 +272,23 @@ class AutoTokenizer:
         *,
         quant_type: str = "",
         padding_side: Side | None = None,
-        truncation_side: Side = "right",
+        truncation_side: Side | None = None,
         use_fast: bool = True,
         trust_remote_code: bool = False,
         **options: Any,
     ) -> PreTrainedTokenizer:
-        """Return the tokenizer of a model, also of a vocabulary-only GGUF.
+        """Return the tokenizer of a model, also of a vocabulary-only GGUF or of a folder without a model.
+
+        A folder's ``tokenizer.json`` is done as it says, with what ``tokenizer_config.json``,
+        ``special_tokens_map.json``, ``added_tokens.json`` and ``chat_template.jinja`` add.
 
         Args:
-            source: As for ``AutoModelForCausalLM``.
+            source: As for ``AutoModelForCausalLM``; or a folder with the files of a tokenizer.
             quant_type: Layout of tensors of type id 42, where the file leaves it open.
-            padding_side: Where padding goes, ``"left"`` or ``"right"``; None: left for models that
-                continue texts, right for others.
-            truncation_side: Where a text is cut, ``"left"`` or ``"right"``.
+            padding_side: Where padding goes, ``"left"`` or ``"right"``; None: as the folder says; else
+                left for models that continue texts, right for others.
+            truncation_side: Where a text is cut, ``"left"`` or ``"right"``; None: as the folder says, or
+                right.
             use_fast: There is one tokenizer.
             trust_remote_code: No code of a repository is ever run.
             **options: Where the files are, as for ``AutoModelForCausalLM``.
@@ -258,18 +296,42 @@ class AutoTokenizer:
         place = locate(source, options)
         if options:
             raise TypeError(f"from_pretrained() got {next(iter(options))!r}, which is unknown")
-        checkpoint = open_model(place, quant_type, vocabulary_only=True)
-        tokenizer = Tokenizer.from_gguf(checkpoint.file)
-        template = load_template(checkpoint, tokenizer)
-        made = PreTrainedTokenizer(
-            tokenizer,
-            template,
-            checkpoint.trained_context,
-            checkpoint=checkpoint,
-            name_or_path=place or "",
-        )
+        folder = tokenizer_folder(place)
+        made = _of_model(place, quant_type) if folder is None else _of_folder(folder, place or "")
         made.padding_side = padding_side or made.padding_side
-        made.truncation_side = truncation_side
-        if checkpoint.file.text("tokenizer.ggml.model") == "bert":  # whose models know token types
-            made.model_input_names.insert(1, "token_type_ids")
+        made.truncation_side = truncation_side or made.truncation_side
         return made
+
+
+def _of_folder(folder: Path, name: str) -> PreTrainedTokenizer:
+    holds_model = (folder / "config.json").is_file()
+    config = read_object(folder / "config.json") if holds_model else {}
+    positions = config.get("max_position_embeddings")
+    tokenizer, settings = open_with_settings(folder)
+    length = settings.model_max_length
+    made = PreTrainedTokenizer(
+        tokenizer,
+        chat_templates(folder),
+        positions if length is None and isinstance(positions, int) else length,
+        folder=folder,
+        settings=settings,
+        name_or_path=name,
+    )
+    if not holds_model:  # it is not known that the model continues texts
+        made.padding_side = settings.padding_side or "right"
+    return made
+
+
+def _of_model(place: str | None, quant_type: str) -> PreTrainedTokenizer:
+    checkpoint = open_model(place, quant_type, vocabulary_only=True)
+    tokenizer = Tokenizer.from_gguf(checkpoint.file)
+    made = PreTrainedTokenizer(
+        tokenizer,
+        load_template(checkpoint, tokenizer),
+        checkpoint.trained_context,
+        checkpoint=checkpoint,
+        name_or_path=place or "",
+    )
+    if checkpoint.file.text("tokenizer.ggml.model") == "bert":  # whose models know token types
+        made.model_input_names.insert(1, "token_type_ids")
+    return made

@@ -77,16 +77,16 @@ class EngineCache(Cache):
         return results
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Columns so far."""
+        """Return columns so far."""
         return len(self._lengths[0]) if self._lengths else 0
 
     def get_max_length(self, layer_idx: int | None = None) -> int:
-        """-1: there is no other bound than the context."""
+        """Return -1: there is no other bound than the context."""
         return -1
 
     @property
     def batch_size(self) -> int:
-        """Rows."""
+        """Return rows."""
         return len(self._lengths)
 
     @property
@@ -100,7 +100,7 @@ class EngineCache(Cache):
         return True
 
     def activate_past_recording(self) -> None:
-        """Nothing to do: it can always be cropped."""
+        """Do nothing: it can always be cropped."""
 
     def crop(self, tokens_to_remove: int) -> None:
         """Keep so many columns, or takes away so many where the number is negative."""
@@ -112,22 +112,22 @@ class EngineCache(Cache):
             self._rows.crop(i, lengths[-1] if lengths else 0)
 
     def reorder_cache(self, beam_idx: Any) -> None:
-        """Row i becomes what row ``beam_idx[i]`` was."""
+        """Make row i what row ``beam_idx[i]`` was."""
         self.batch_select_indices(beam_idx)
 
     def batch_select_indices(self, indices: Any) -> None:
-        """Row i becomes what row ``indices[i]`` was."""
+        """Make row i what row ``indices[i]`` was."""
         chosen = [int(i) for i in indices]
         self._rows.select(chosen)
         self._lengths = [list(self._lengths[i]) for i in chosen]
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Each row so many times, one after the other."""
+        """Repeat each row so many times, one after the other."""
         rows = range(len(self._lengths))
         self.batch_select_indices([i for i in rows for _ in range(repeats)])
 
     def reset(self) -> None:
-        """Forgets everything."""
+        """Forget everything."""
         self._rows.clear()
         self._lengths = []
 
@@ -168,7 +168,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
         return torch.float32
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
-        """Weights of the model, none of which is trainable here."""
+        """Return the weights of the model, none of which is trainable here."""
         checkpoint = self.engine.model.weights.checkpoint
         return 0 if only_trainable else count_parameters(checkpoint, exclude_embeddings)
 
@@ -178,7 +178,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> None:
-        """Only for the number of tokens that the model has: no row can be added or taken away."""
+        """Refuse any number of tokens but the model's: no row can be added or taken away."""
         rows = self.config.vocab_size
         wanted = rows if new_num_tokens is None else new_num_tokens
         wanted += -wanted % (pad_to_multiple_of or 1)
@@ -189,7 +189,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             )
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **options: Any) -> None:
-        """As of :meth:`oxibonsai.hf.CausalLM.save_pretrained`."""
+        """Do what :meth:`oxibonsai.hf.CausalLM.save_pretrained` does."""
         from oxibonsai.export import save_model
 
         save_model(self.engine.model.weights.checkpoint, save_directory, **options)
@@ -209,7 +209,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
         position_ids: torch.Tensor | None = None,
         **passed_on: Any,
     ) -> Any:
-        """Logits after each token, in transformers' own output class.
+        """Return logits after each token, in transformers' own output class.
 
         Args:
             input_ids: [batch, new].
@@ -307,7 +307,7 @@ def _as_transformers(config: LoadedConfig) -> Any:
 
 
 def _spread(results: list[Results], mask: np.ndarray, last_only: bool) -> dict[str, np.ndarray]:
-    """Results by column: [batch, new, values], 0 where the mask hides a column."""
+    """Return results by column: [batch, new, values], 0 where the mask hides a column."""
     names = next((list(r) for r in results if r), None)
     if names is None:
         raise RequestError("attention_mask hides every token of the batch")
@@ -329,7 +329,7 @@ def _kept(logits: torch.Tensor, keep: int | torch.Tensor) -> torch.Tensor:
 
 
 def _loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of each next token, in float32."""
+    """Return mean cross-entropy of each next token, in float32."""
     following = torch.nn.functional.pad(labels, (0, 1), value=_IGNORED_LABEL)[:, 1:]
     return torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), following.flatten(), ignore_index=_IGNORED_LABEL

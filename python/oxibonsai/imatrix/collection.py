@@ -9,8 +9,8 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.engine.batching import add_span, reserve
+from oxibonsai.engine.kv_cache import PageTable
 from oxibonsai.engine.memory import make_cache
-from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.imatrix.matrix import Entry, Imatrix
@@ -63,7 +63,7 @@ def collect(
 def _run(
     engine: Engine, windows: list[list[int]], datasets: tuple[str, ...], process_output: bool
 ) -> Iterator[Imatrix]:
-    observation = engine.model.observed(head=process_output)
+    collection = engine.model.observed(head=process_output)
     model, size = engine.model, len(windows[0])
     types = () if engine.kv_type is None else (engine.kv_type,)
     plan = SlotPlan(sequences=1) if model.graph.slot_entries else None
@@ -75,15 +75,15 @@ def _run(
             batch = _core.Batch()
             reserve(cache, table, first, len(tokens))
             add_span(batch, table, tokens, first, len(tokens) if process_output else 0)
-            observation.run(batch, cache.pools, cache.slot_memory)
+            collection.run(batch, cache.pools, cache.slot_memory)
         cache.release(table)
-        yield Imatrix(_entries(observation), datasets, chunk_count=done, chunk_size=size)
+        yield Imatrix(_entries(collection), datasets, chunk_count=done, chunk_size=size)
 
 
-def _entries(observation: ImatrixCollection) -> dict[str, Entry]:
+def _entries(collection: ImatrixCollection) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     entry_of: dict[int, Entry] = {}  # weights that share an input share an entry
-    for name, sums in observation.sums.items():
+    for name, sums in collection.sums.items():
         if id(sums) not in entry_of:
             with np.errstate(over="ignore"):
                 squares = sums.squares.astype(np.float32)

@@ -24,7 +24,7 @@ class Entry:
     counts: Values
 
     def importance(self) -> Values:
-        """Mean squares, [matrices * cols]; 1 for all columns of a matrix that met no input."""
+        """Return mean squares, [matrices * cols]; 1 for all columns of a matrix that met no input."""
         counts = self.counts[:, None]
         means = np.divide(
             self.squares, counts, out=np.ones_like(self.squares), where=counts > np.float32(0)
@@ -49,7 +49,7 @@ class Imatrix:
     chunk_size: int = 0
 
     def importance(self, tensor_name: str) -> Values | None:
-        """Mean squares of a weight's inputs, float32 [cols]; None for a weight that has no entry.
+        """Return the mean squares of a weight's inputs, float32 [cols]; None without an entry.
 
         A weight of several experts has [experts * cols].
         """

@@ -61,13 +61,13 @@ class LLM(Requests):
         n: int = 1,
         options: Options | None = None,
     ) -> list[RequestOutput]:
-        """Continues prompts, all in shared steps.
+        """Continue prompts, all in shared steps.
 
         Args:
             prompts: One or several: text, taken as it stands; token ids; ``{"prompt": ...}`` or
                 ``{"prompt_token_ids": ...}``.
-            sampling_params: How to choose tokens, for all prompts or one each; None:
-                ``SamplingParams()``.
+            sampling_params: How to choose tokens, for all prompts or one each; None: as recommended
+                for the model (:meth:`get_default_sampling_params`).
             n: Texts for each prompt, 1 to 128.
             options: Of the engine.
 
@@ -91,7 +91,7 @@ class LLM(Requests):
         options: Options | None = None,
         **fields: Any,
     ) -> list[RequestOutput]:
-        """Answers one conversation or several, all in shared steps.
+        """Answer one conversation or several, all in shared steps.
 
         Args:
             messages: Messages with ``role`` and ``content``, or a list of such lists.
@@ -122,7 +122,7 @@ class LLM(Requests):
     def embed(
         self, prompts: str | Items[str | Items[int]], **options: Any
     ) -> list[EmbeddingRequestOutput]:
-        """One vector for each text; options as of :meth:`oxibonsai.Engine.embed`."""
+        """Return one vector for each text; options as of :meth:`oxibonsai.Engine.embed`."""
         listed = [prompts] if isinstance(prompts, str) else prompts
         vectors = self.engine.embed(listed, **options)
         return [
@@ -147,7 +147,7 @@ class LLM(Requests):
 
 
 def _listed(prompts: Any) -> list[Any]:
-    """Several prompts, of one or several."""
+    """Return several prompts, of one or several."""
     if isinstance(prompts, str | Mapping):
         return [prompts]
     listed = list(prompts) if hasattr(prompts, "__iter__") else [prompts]
@@ -161,9 +161,11 @@ def _is_number(value: Any) -> bool:
 
 def _each(
     params: SamplingParams | Items[SamplingParams] | None, count: int
-) -> list[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * count
+) -> list[SamplingParams] | list[None]:
+    if params is None:
+        return [None] * count
+    if isinstance(params, SamplingParams):
+        return [params] * count
     listed = list(params) if isinstance(params, Items) and not isinstance(params, str) else [params]
     for p in listed:
         if not isinstance(p, SamplingParams):

@@ -26,18 +26,18 @@ class ChatEngine(Engine):
         options: Options | None = None,
         **fields: Any,
     ) -> ChatReply:
-        """Begins an answer: iterate over its pieces, then look at ``reply``.
+        """Begin an answer: iterate over its pieces, then look at ``reply``.
 
         Args:
             messages: The conversation, oldest first, each with ``role`` and ``content``.
-            params: How to choose tokens.
+            params: How to choose tokens; None: as recommended for the model.
             options: Of the engine.
             **fields: Of :class:`oxibonsai.chat.ChatRequest`: ``tools``, ``enable_thinking`` ...
 
         Raises:
             RequestError: The model has no chat template, or the request makes no sense for it.
         """
-        return answer(self, ChatRequest(messages, **fields), params or SamplingParams(), options)
+        return answer(self, ChatRequest(messages, **fields), params, options)
 
 
 def _with_chat(make: Callable[P, Engine]) -> Callable[P, ChatEngine]:

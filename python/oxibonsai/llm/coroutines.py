@@ -60,7 +60,7 @@ class AsyncLLM(Requests):
         n: int = 1,
         options: Options | None = None,
     ) -> AsyncIterator[RequestOutput]:
-        """Continues a prompt; gives all there is so far whenever there is more.
+        """Continue a prompt; yield all there is so far whenever there is more.
 
         Leaving the loop early, or cancelling the task, cancels the request. Arguments as of
         :meth:`LLM.generate`.
@@ -78,7 +78,7 @@ class AsyncLLM(Requests):
         options: Options | None = None,
         **fields: Any,
     ) -> AsyncIterator[RequestOutput]:
-        """Answers a conversation, as :meth:`generate`; arguments as of :meth:`LLM.chat`."""
+        """Answer a conversation, as :meth:`generate`; arguments as of :meth:`LLM.chat`."""
         params = sampling_params or SamplingParams()
         async for output in self._follow(
             lambda: self.submit_chat(messages, params, options, n, fields)

@@ -15,7 +15,8 @@ from oxibonsai.errors import RequestError
 from oxibonsai.llm.chat_engine import Messages, load
 from oxibonsai.llm.outputs import CompletionOutput, Logprob, RequestOutput
 from oxibonsai.output.tools import call_ids
-from oxibonsai.sampling import SamplingParams, TokenLogprobs
+from oxibonsai.sampling import SamplingParams
+from oxibonsai.sampling.sampler import TokenLogprobs
 from oxibonsai.tokenizer import Tokenizer
 
 # Text, token ids, or vLLM's dicts with "prompt" or "prompt_token_ids".
@@ -68,32 +69,42 @@ class Requests:
         """Return the model's tokenizer."""
         return self.engine.tokenizer
 
+    def get_default_sampling_params(self, thinks: bool | None = None) -> SamplingParams:
+        """Return how tokens are chosen where a call does not say it: as recommended for the model.
+
+        Args:
+            thinks: Whether the model reasons before it answers; None: its own default.
+        """
+        return self.engine.recommended.params(thinks)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.engine!r})"
 
     def submit(
-        self, prompt: Prompt, params: SamplingParams, options: Options | None, n: int
+        self, prompt: Prompt, params: SamplingParams | None, options: Options | None, n: int
     ) -> Request:
         """Take in n samples of a prompt; see :func:`oxibonsai.engine.submit_samples`."""
         text, ids = self._read(prompt)
+        params = params or self.get_default_sampling_params()
         sequences = submit_samples(self.engine, ids, params, options, n=n)
         return Request(self.next_id(), text, list(ids), sequences)
 
     def submit_chat(
         self,
         messages: Messages,
-        params: SamplingParams,
+        params: SamplingParams | None,
         options: Options | None,
         n: int,
         fields: dict[str, Any],
     ) -> Request:
-        """As :meth:`submit`, of a conversation; fields are those of a ``ChatRequest``."""
+        """Submit a conversation; fields are those of a ``ChatRequest``."""
         prepared = prepare(self.engine, ChatRequest(messages, **fields), options)
+        params = params or self.get_default_sampling_params(prepared.thinks)
         sequences = submit_samples(self.engine, prepared.ids, params, prepared.options, n=n)
         return Request(self.next_id(), prepared.prompt, prepared.ids, sequences, prepared)
 
     def _read(self, prompt: Prompt) -> tuple[str | None, Items[int]]:
-        """Text and ids of a prompt in any of its forms."""
+        """Return the text and ids of a prompt in any of its forms."""
         if isinstance(prompt, Mapping):
             unknown = prompt.keys() - {"prompt", "prompt_token_ids"}
             if unknown or len(prompt) != 1:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.errors import RequestError, SourceError
-from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.checkpoint.gguf import GgufModel
+from oxibonsai.errors import RequestError
 from oxibonsai.files.home_paths import with_home
-from oxibonsai.files.scratch_folder import scratch_folder
 from oxibonsai.lora import Adapter, read_adapter
 from oxibonsai.models import read_config
 from oxibonsai.sources import resolve
@@ -54,7 +53,7 @@ def chosen_adapters(choice: LoraChoice | None) -> list[tuple[str, float]]:
 
 
 def split_scaled(text: str) -> tuple[str, float]:
-    """``FILE:SCALE``, as llama-server's ``--lora-scaled`` has it.
+    """Return ``FILE:SCALE``, as llama-server's ``--lora-scaled`` has it.
 
     Raises:
         RequestError: There is no scale, or it is out of range.
@@ -68,7 +67,7 @@ def split_scaled(text: str) -> tuple[str, float]:
 
 
 def is_peft_folder(source: Source) -> bool:
-    """Whether it is an adapter's folder as PEFT saves it."""
+    """Return whether it is an adapter's folder as PEFT saves it."""
     try:
         return (with_home(source) / _PEFT_CONFIG).is_file()
     except OSError:  # a name that is too long, a folder that is closed
@@ -96,15 +95,8 @@ def _checked(scale: float, source: Source) -> float:
 
 def _open(source: str, scale: float, base: Checkpoint) -> Adapter:
     if not is_peft_folder(source):
-        return read_adapter(resolve(source), source, scale, base)
-    from oxibonsai.convert.lora import convert_lora
+        return read_adapter(GgufModel.open(resolve(source)), source, scale, base)
+    from oxibonsai.convert.lora import plan_lora
 
-    folder, place = with_home(source), cache_folder()
-    try:
-        # The file loses its name once it is mapped, as that of any folder which is opened.
-        with scratch_folder(place) as scratch:
-            file = scratch / "adapter.gguf"
-            convert_lora(folder, file, read_config(base))
-            return read_adapter(file, source, scale, base)
-    except OSError as e:
-        raise SourceError(f"cannot open the folder {folder} through {place}: {e}") from e
+    planned = plan_lora(with_home(source), read_config(base))
+    return read_adapter(planned.reader(), source, scale, base)

@@ -1,90 +1,65 @@
-"""From a model's name to an opened checkpoint, also of a folder as Hugging Face's libraries save it."""
+"""From a model's name to an opened checkpoint, whatever its files are."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.errors import SourceError
-from oxibonsai.files.cache_folder import cache_folder
-from oxibonsai.files.scratch_folder import scratch_folder
-from oxibonsai.sources import resolve, source_text
-from oxibonsai.sources.choice import NoGguf
-from oxibonsai.sources.model_folder import model_folder, model_name
+from oxibonsai.sources.model_source import Kind, find_model
+
+if TYPE_CHECKING:
+    from oxibonsai.convert.writing import PlannedModel
 
 
 def open_model(
     source: str | os.PathLike[str] | None, quant_type: str = "", *, vocabulary_only: bool = False
 ) -> Checkpoint:
-    """Open what ``source`` names.
+    """Open what ``source`` names. No file is written, but for what is fetched from elsewhere.
 
     Args:
-        source: What :func:`oxibonsai.sources.resolve` takes; or a folder, repository or package
-            without a GGUF file but with ``config.json`` and safetensors or ONNX, or an ONNX file
-            (also ``hf:org/repo:FILE.onnx``).
+        source: What :func:`oxibonsai.sources.model_source.find_model` takes.
         quant_type: Layout of the tensors of type id 42, where a GGUF file leaves it open.
         vocabulary_only: Leave out a folder's weights.
 
     Raises:
-        SourceError: There is no such model, or no room to open a folder.
+        SourceError: There is no such model.
         RequestError: The source is neither a string nor a path.
         FormatError, UnsupportedError: As :class:`Checkpoint` and
             :func:`oxibonsai.convert.language_model.convert`.
     """
-    named = os.environ.get("OXIBONSAI_MODEL", "") if source is None else source_text(source)
-    if not named.endswith(".onnx"):
-        try:
-            return Checkpoint(resolve(source), quant_type)
-        except NoGguf as e:
-            if not e.convertible:
-                raise
     with ExitStack() as stack:
-        weights = stack.enter_context(model_folder(named))
-        checkpoint = _open_weights(weights, model_name(named), vocabulary_only)
+        found = stack.enter_context(find_model(source))
+        if found.kind is Kind.GGUF:
+            return Checkpoint(found.path, quant_type)
+        checkpoint = open_folder(found.path, name=found.name, weights=not vocabulary_only)
         checkpoint.keep(stack.pop_all())
         return checkpoint
 
 
-def _open_weights(weights: Path, name: str, vocabulary_only: bool) -> Checkpoint:
-    from oxibonsai.convert.language_model import convert
-
-    return converted(
-        weights, lambda file: convert(weights, file, name=name, weights=not vocabulary_only)
-    )
-
-
-def converted(weights: Path, convert: Callable[[Path], list[str]]) -> Checkpoint:
-    """Open what ``oxibonsai convert`` would write, in a file that loses its name once it is mapped.
-
-    The file lies in the cache folder, not in memory: its pages can then leave memory as those of any
-    model file, which matters once the weights are packed. Its room on the disk is given back when
-    the checkpoint is.
+def open_folder(folder: Path, *, name: str = "", weights: bool = True) -> Checkpoint:
+    """Return a folder of a language model, or an ONNX file, as the GGUF file that it converts to.
 
     Args:
-        weights: The folder; errors name it.
-        convert: Writes the file, and says what the user should know.
+        folder: Names the model in errors.
+        name: The model's; empty: the folder's.
+        weights: False leaves the tensors out.
     """
-    place = cache_folder()
-    try:
-        with scratch_folder(place) as scratch:
-            file = scratch / f"{weights.resolve().name}.gguf"
-            for note in convert(file):
-                warnings.warn(note, stacklevel=3)
-            _set_time(file, weights)
-            checkpoint = Checkpoint(file)
-            checkpoint.remember_identity(weights)
-            return checkpoint
-    except OSError as e:
-        raise SourceError(f"cannot open {weights} through {place}: {e}") from e
+    from oxibonsai.convert.language_model import plan_language_model
+
+    return opened(plan_language_model(folder, name=name, weights=weights), folder)
 
 
-def _set_time(file: Path, weights: Path) -> None:
-    """Set the file's time to that of the last change of the weights, by which cached forms are found."""
-    folder = weights if weights.is_dir() else weights.parent
-    files = [*folder.iterdir(), *folder.glob("onnx/*")]
-    newest = max(p.stat().st_mtime_ns for p in files)
-    os.utime(file, ns=(newest, newest))
+def opened(planned: PlannedModel, path: Path) -> Checkpoint:
+    """Return a planned model as the file that would be written, with a warning for each note.
+
+    Args:
+        planned: The model.
+        path: Names it in errors.
+    """
+    for note in planned.notes:
+        warnings.warn(note, stacklevel=4)
+    return Checkpoint(path, reader=planned.reader())

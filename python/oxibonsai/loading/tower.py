@@ -8,8 +8,8 @@ from pathlib import Path
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.files.home_paths import with_home
-from oxibonsai.loading.model import converted
-from oxibonsai.sources.mmproj import find_towers, resolve_tower
+from oxibonsai.loading.model import opened
+from oxibonsai.sources.model_folder import find_towers, resolve_tower
 
 Source = str | os.PathLike[str]
 
@@ -32,7 +32,7 @@ def open_tower(source: Source) -> Checkpoint:
 def discovered_mmproj(
     source: Source | None, model: Source
 ) -> Iterator[tuple[Path, Callable[[], Checkpoint]]]:
-    """Towers that may be a model's, the likeliest one first, each with what opens it.
+    """Yield the towers that may be a model's, the likeliest one first, each with what opens it.
 
     Args:
         source: What the model was named.
@@ -50,6 +50,6 @@ def discovered_mmproj(
 
 
 def _of_folder(folder: Path) -> Checkpoint:
-    from oxibonsai.convert.vision_tower import convert_tower
+    from oxibonsai.convert.vision_tower import plan_tower
 
-    return converted(folder, lambda file: convert_tower(folder, file))
+    return opened(plan_tower(folder), folder)

@@ -121,7 +121,7 @@ class ChatClient:
             raise OxiBonsaiError(f"{where} lists no model; name one with --model") from e
 
     async def properties(self, model: str) -> dict[str, Any]:
-        """llama-server's properties of a model, which lie beside the API.
+        """Return llama-server's properties of a model, which lie beside the API.
 
         Raises:
             OxiBonsaiError: The server can't be reached or has none.
@@ -153,7 +153,7 @@ class ChatClient:
             raise OxiBonsaiError(f"{url} gave no answer: {_describe(e)}") from e
 
     async def chat(self, body: Mapping[str, Any]) -> Sample:
-        """Streams one answer; failures come back as `Sample.error`, so that a run goes on."""
+        """Stream one answer; failures come back as `Sample.error`, so that a run goes on."""
         stream = _Stream()
         clock = asyncio.get_running_loop().time
         sent = clock()

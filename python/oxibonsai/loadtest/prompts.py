@@ -26,7 +26,7 @@ _WORDS = (
 
 
 def made_up(tokens: int, seed: int) -> Prompts:
-    """Prompts of about `tokens` tokens, each different from its start, so that no cache helps.
+    """Return the prompts of about `tokens` tokens, each different from its start, so that no cache helps.
 
     The server's usage says how many there were; the chat template adds its own.
     """
@@ -39,7 +39,7 @@ def made_up(tokens: int, seed: int) -> Prompts:
 
 
 def from_file(path: Path) -> Prompts:
-    """One prompt a line, taken in turn: text, or in a .jsonl file a string or a list of messages.
+    """Read one prompt a line, taken in turn: text, or in a .jsonl file a string or a list of messages.
 
     Raises:
         RequestError: The file has no prompt, or a line that is none.

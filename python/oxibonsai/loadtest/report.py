@@ -37,7 +37,7 @@ class Level:
 
 
 def as_json(settings: dict[str, Any], levels: list[Level], raw: bool) -> dict[str, Any]:
-    """Everything the table shows and more; with `raw` every request's own times."""
+    """Return everything the table shows and more; with `raw` every request's own times."""
     return {"settings": settings, "levels": [_level(level, raw) for level in levels]}
 
 
@@ -100,7 +100,7 @@ def _notes(levels: list[Level]) -> list[Text]:
 
 
 def require_matplotlib() -> None:
-    """Says that a plot can't be made before a long run rather than after it.
+    """Say that a plot can't be made before a long run rather than after it.
 
     Raises:
         RequestError: matplotlib is not installed.
@@ -112,7 +112,7 @@ def require_matplotlib() -> None:
 
 
 def plot(levels: list[Level], path: Path) -> None:
-    """Throughput, TTFT and ITL over the levels, closed and open loops side by side.
+    """Plot throughput, TTFT and ITL over the levels, closed and open loops side by side.
 
     Raises:
         RequestError: matplotlib is not installed, or can't write this kind of file.

@@ -22,14 +22,14 @@ async def run_levels(
     body: dict[str, Any],
     warmup: int,
     objectives: Objectives,
-    began: Callable[[ClosedLoop | OpenLoop], None] = lambda _: None,
+    answered: Callable[[ClosedLoop | OpenLoop, int], None] = lambda *_: None,
 ) -> list[Level]:
     """Run the levels one after another.
 
     Args:
         body: The request's fields beside the messages; ``model`` and ``max_tokens`` at least.
         warmup: Requests sent at once before each level, which no figure counts.
-        began: Told of each level as it begins.
+        answered: Told, with the level, how many requests of all levels have been answered.
     """
     sent = 0
 
@@ -39,10 +39,19 @@ async def run_levels(
         sent += 1
         return await client.chat({**body, "messages": prompts(sent - 1)})
 
-    levels = []
+    levels: list[Level] = []
+    done = 0
     for load in loads:
-        began(load)
+        answered(load, done)
+
+        async def count(number: int, load: ClosedLoop | OpenLoop = load) -> Sample:
+            nonlocal done
+            sample = await send(number)
+            done += 1
+            answered(load, done)
+            return sample
+
         await asyncio.gather(*(send(i) for i in range(warmup)))
-        samples = await load.run(send, limit)
+        samples = await load.run(count, limit)
         levels.append(Level(load, summarize(samples, objectives), samples))
     return levels

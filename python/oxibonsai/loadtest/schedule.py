@@ -25,7 +25,7 @@ class Limit:
             raise RequestError("a level ends after a number of requests or of seconds: give one")
 
     def allows(self, number: int, elapsed: float) -> bool:
-        """Whether the request of this number (from 0) is still sent."""
+        """Return whether the request of this number (from 0) is still sent."""
         if self.requests is not None:
             return number < self.requests
         return self.seconds is not None and elapsed < self.seconds
@@ -75,7 +75,7 @@ class OpenLoop:
 
 
 def poisson_arrivals(rate: float, seed: int) -> Iterator[float]:
-    """Seconds from the start at which requests arrive; the gaps are exponential, of mean 1/rate.
+    """Yield seconds from the start at which requests arrive; the gaps are exponential, of mean 1/rate.
 
     The same seed gives the same arrivals.
     """

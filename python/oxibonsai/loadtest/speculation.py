@@ -32,7 +32,7 @@ class Drafts:
     threshold: float | None
 
     def fields(self) -> dict[str, float]:
-        """llama-server's fields of a request."""
+        """Return llama-server's fields of a request."""
         given = {"speculative.n_max": self.length, "speculative.p_min": self.threshold}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -102,7 +102,7 @@ async def measure(
     rounds: int,
     began: Callable[[str], None] = lambda _: None,
 ) -> list[Cell]:
-    """Every way on every prompt, in turn with plain decoding.
+    """Measure every way on every prompt, in turn with plain decoding.
 
     Args:
         client: Of the server.

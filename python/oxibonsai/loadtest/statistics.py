@@ -24,7 +24,7 @@ class Objectives:
         return self.ttft is not None or self.tpot is not None
 
     def met_by(self, sample: Sample) -> bool:
-        """Whether a request met all of them; an answer of one token has no TPOT to miss."""
+        """Return whether a request met all of them; an answer of one token has no TPOT to miss."""
         if sample.error is not None or sample.ttft is None:
             return False
         in_time = self.ttft is None or sample.ttft <= self.ttft
@@ -72,12 +72,12 @@ class Figures:
     e2e_ms: Spread | None
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 def spread(seconds: Iterable[float]) -> Spread | None:
-    """None where there is nothing to describe."""
+    """Return the percentiles of times; None where there is nothing to describe."""
     values = np.fromiter(seconds, dtype=np.float64) * 1e3
     if not values.size:
         return None
@@ -86,7 +86,7 @@ def spread(seconds: Iterable[float]) -> Spread | None:
 
 
 def summarize(samples: Sequence[Sample], objectives: Objectives) -> Figures:
-    """Figures of the requests of one level.
+    """Return the figures of the requests of one level.
 
     Raises:
         ValueError: There are no samples.

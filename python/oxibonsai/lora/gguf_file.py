@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from pathlib import Path
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.reader import Reader
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.lora.adapter import Adapter, LowRank
 
@@ -21,13 +19,11 @@ _EMBEDDING = "token_embd.weight"
 _LARGEST_ALPHA = 1e9
 
 
-def read_adapter(
-    path: str | os.PathLike[str], name: str, scale: float, base: Checkpoint
-) -> Adapter:
-    """Open a file and check it against the model that it is for.
+def read_adapter(file: Reader, name: str, scale: float, base: Checkpoint) -> Adapter:
+    """Check a file against the model that it is for.
 
     Args:
-        path: The GGUF file.
+        file: The GGUF file, or what stands for it.
         name: What errors call it.
         scale: How much of it is added.
         base: The model.
@@ -36,12 +32,12 @@ def read_adapter(
         FormatError: The file is damaged, is no adapter, or was made for another model.
         UnsupportedError: It changes more than linear layers.
     """
-    return _Reader(Path(path), name, base).read(scale)
+    return _AdapterReader(file, name, base).read(scale)
 
 
-class _Reader:
-    def __init__(self, path: Path, name: str, base: Checkpoint) -> None:
-        self.file = ModelFile.open(path)
+class _AdapterReader:
+    def __init__(self, file: Reader, name: str, base: Checkpoint) -> None:
+        self.file = file
         self.name = name
         self.base = base
         self.tensors = {t.name: t for t in self.file.tensors}

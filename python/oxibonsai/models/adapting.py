@@ -1,4 +1,4 @@
-"""A forward pass whose linear layers add what adapters say."""
+"""Builders of forward passes: linear layers with adapters, rows of images beside tokens."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from oxibonsai.lora.adapter import Adapter, LowRank, in_use
 
 
 class AdaptedBuilder(Builder):
-    """Records two thin products after each linear layer that an adapter changes.
+    """Record two low-rank products after each linear layer that an adapter changes.
 
     An adapter's input is the layer's own, before any transform that the stored weights ask for.
 
     Args:
-        fold: As of :class:`Builder`.
+        rotation: As of :class:`Builder`.
         adapters: Added one after the other; those of scale 0 are left out, to the byte.
     """
 
@@ -40,7 +40,7 @@ class AdaptedBuilder(Builder):
         bias: list[Vector | None] | None = None,
         add: Value | None = None,
     ) -> list[Value]:
-        """As :meth:`Builder.linear`, then ``+ scale * B (A x)`` of each adapter in turn."""
+        """Do what :meth:`Builder.linear` does, then add ``scale * B (A x)`` of each adapter in turn."""
         outputs = super().linear(x, *weights, bias=bias, add=add)
         pairs = [(i, p) for i, w in enumerate(weights) for p in self._pairs.get(w.name, ())]
         if not pairs:
@@ -57,10 +57,42 @@ class AdaptedBuilder(Builder):
         return outputs
 
     def refuse_unused(self) -> None:
-        """UnsupportedError for a pair that changes no linear layer of the pass."""
+        """Raise UnsupportedError for a pair that changes no linear layer of the pass."""
         for adapter in self._adapters:
             for name in adapter.pairs:
                 if name not in self._adapted:
                     raise UnsupportedError(
                         f"{adapter.name} changes {name}, which is no linear layer of the model"
                     )
+
+
+# The input that holds them.
+IMAGES = "images"
+
+
+class ImageBuilder(AdaptedBuilder):
+    """Inserts rows of images where a model page says so.
+
+    Args:
+        width: Of such a row.
+        rotation: As of :class:`oxibonsai.graph.Builder`.
+        adapters: As of :class:`AdaptedBuilder`.
+    """
+
+    def __init__(
+        self, width: int, rotation: HadamardRotation | None = None, adapters: Sequence[Adapter] = ()
+    ) -> None:
+        super().__init__(rotation, adapters)
+        self._width = width
+        self._rows: Value | None = None
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether the page has inserted any."""
+        return self._rows is not None
+
+    def images(self, h: Value, part: int = 0, *, added: bool = False) -> Value:
+        """Do what :meth:`oxibonsai.graph.Builder.images` does, with the rows of the input."""
+        if self._rows is None:
+            self._rows = self.input(IMAGES, self._width, own_rows=True)
+        return self.insert_rows(h, self._rows, part * h.cols, added=added)

@@ -1,80 +1,154 @@
-"""Multi-token prediction: a layer of the file that guesses the token after the next one.
+"""Drafters: layers, of the model's file or of a file of their own, that read the model's hidden states.
 
-It reads a token's hidden states and the token after it.
+Multi-token prediction (MTP) is a layer that guesses the token after the next one: it reads a token's
+hidden states and the token after it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.architectures.layers.drafting import HIDDEN, LOGITS, STATES, OwnCache, drafting_pass
+from oxibonsai.architectures.layers.sizes import Layered
+from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import KvPages
-from oxibonsai.errors import UnsupportedError
-from oxibonsai.graph import Builder, Value
-from oxibonsai.models.architecture import Architecture
-from oxibonsai.models.config import ModelConfig
+from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.graph import HadamardRotation, Vector
+from oxibonsai.models.hadamard import read_rotation
 from oxibonsai.models.model import Model
 from oxibonsai.models.packing import pack
 from oxibonsai.models.weights import Weights
 
 Rows = npt.NDArray[np.float32]
 
-# Its input and outputs.
-_STATES, _LOGITS, _HIDDEN = "states", "logits", "hidden"
+_EMBEDDING, _HEAD, _NORM = "token_embd.weight", "output.weight", "output_norm.weight"
+_COUNT, _LAYERS = "nextn_predict_layers", "block_count"
+# Keys of a layer's file that may differ from those of the model's.
+_OWN_KEYS = frozenset({_COUNT, _LAYERS, "attention.recurrent_layers", "context_length"})
 
 
-class _OwnCache(Builder):
-    """The layer has a cache of its own, whichever layer of the model it is."""
+class DrafterWeights(Weights):
+    """The tensors of a drafter's file; what it lacks of the vocabulary is the model's.
 
-    def attention(self, *args: Any, layer: int, **options: Any) -> Value:
-        """As of :class:`Builder`."""
-        return super().attention(*args, layer=0, **options)
+    Args:
+        checkpoint: The file.
+        model: The model that it drafts for.
+        norm: Whether the model's final norm stands in for a missing one.
+
+    Attributes:
+        rotation: How the weights that are the model's are folded; the drafter's own are not.
+
+    Raises:
+        UnsupportedError: The file has rotated weights of its own.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, model: Model, *, norm: bool) -> None:
+        super().__init__(checkpoint)
+        self._model = model.weights
+        lacks = {name for name in (_EMBEDDING, _HEAD) if not checkpoint.has(name)}
+        self._norm = norm and not checkpoint.has(_NORM)
+        self.rotation = _restricted(model.config.hadamard, lacks)
+        if read_rotation(checkpoint.file, checkpoint.path) is not None:
+            raise UnsupportedError(
+                f"{checkpoint.path} has rotated weights of its own (prism.hadamard.*), which drafters "
+                "can't have in this version: leave the vocabulary out of it, the model's is used then"
+            )
+
+    def embedding(self, config: Layered) -> _core.Weight:
+        """Return the token table, of the model where the file has none."""
+        own = self.checkpoint.has(_EMBEDDING)
+        return super().embedding(config) if own else self._model.embedding(config)
+
+    def head(self, config: Layered) -> _core.Weight:
+        """Return the output matrix, of the model where the file has none."""
+        own = self.checkpoint.has(_HEAD)
+        if self.checkpoint.has(_EMBEDDING) and not self._model.checkpoint.has(_HEAD):
+            own = True  # a table of its own is the output matrix, too, as the model's is
+        return super().head(config) if own else self._model.head(config)
+
+    def bias(self, name: str, size: int) -> Vector | None:
+        """Implement :meth:`Weights.bias`; that of the output matrix is where the matrix is."""
+        borrowed = name == "output" and not self.checkpoint.has(_HEAD)
+        return self._model.bias(name, size) if borrowed else super().bias(name, size)
+
+    def vector(self, name: str, size: int) -> Vector:
+        """Implement :meth:`Weights.vector`."""
+        if name == _NORM and self._norm:
+            return self._model.vector(name, size)
+        return super().vector(name, size)
+
+
+def _restricted(rotation: HadamardRotation | None, names: set[str]) -> HadamardRotation | None:
+    """Return the rotation of these tensors alone: a drafter's own may have the names of others."""
+    if rotation is None:
+        return None
+    return replace(rotation, matrices=rotation.matrices & names, tables=rotation.tables & names)
+
+
+def is_mtp_alone(checkpoint: Checkpoint) -> bool:
+    """Return whether a file has layers that predict further tokens, and none of the layers before them."""
+    count = checkpoint.file.get(f"{checkpoint.architecture}.{_COUNT}", 0)
+    drafts = (
+        isinstance(count, int) and count > 0
+    )  # other values are refused where the keys are read
+    return drafts and not any(n.startswith("blk.0.") for n in checkpoint.tensor_names)
 
 
 class DraftingLayer:
-    """The layer past those of a model's pass, compiled for the device of the model's last layers.
+    """A layer that predicts a further token, compiled for the device of the model's last layers.
 
     Args:
-        model: Its matrices are shared.
+        model: Whose hidden states it reads; its matrices are shared.
+        file: Where the layer is; None: past those of the pass in the model's own file.
 
     Attributes:
         graph: The layer, from token and hidden states to logits.
 
     Raises:
-        UnsupportedError: The file has no such layer, or its architecture none that is known.
+        FormatError: The file's layer has other dimensions than the model.
+        UnsupportedError: There is no such layer, or the architecture has none that is known.
     """
 
-    def __init__(self, model: Model) -> None:
-        c, architecture = model.config, model.architecture
-        where = f"{model.weights.checkpoint.path} ({c.architecture})"
-        if c.num_nextn_predict_layers == 0:
+    def __init__(self, model: Model, file: Checkpoint | None = None) -> None:
+        c, layer = model.config, model.family.drafting_layer
+        own_file = file or model.weights.checkpoint
+        where = f"{own_file.path} ({c.architecture})"
+        if file is None and c.num_nextn_predict_layers == 0:
             raise UnsupportedError(
-                f"{where} has no layer that predicts further tokens (nextn_predict_layers): speculate "
-                "by n-grams or with a draft model"
+                f"{where} has no layer that predicts further tokens ({_COUNT}): speculate by n-grams or "
+                "with a draft model"
             )
-        if architecture.drafting_layer is None:
+        if layer is None:
             raise UnsupportedError(
                 f"{where}: layers that predict further tokens are not supported for this architecture"
             )
-        builder = _OwnCache(c.hadamard)
-        _describe(builder, architecture, c, model.weights)
+        weights, rotation = model.weights, c.hadamard
+        if file is not None:
+            _check_layer(model, file)
+            weights = DrafterWeights(file, model, norm=True)
+            rotation = weights.rotation
+        builder = OwnCache(rotation)
+        drafting_pass(builder, c.of_family, weights, layer)
+        if file is not None:
+            weights.refuse_unused()
         self.graph = builder.graph
         # Of several devices the last one, which has the output matrix.
         self._device, stage = model.stages[-1]
         packed = set(stage.matrices)
         own = [w for w in self.graph.matrices if w not in packed]
-        self._kept = (model, pack(own, model.weights.checkpoint, self._device))
+        self._kept = (model, pack(own, own_file, self._device))
         self._executable = self._device.compile(self.graph)
 
     def new_pages(self, kv_type: str, pages: int) -> KvPages:
-        """Its cache of keys and values."""
+        """Return the drafter's cache of keys and values."""
         return self._device.make_pages(self.graph.paged_layers, kv_type, pages)
 
     def run(self, batch: _core.Batch, pools: list[KvPages], states: Rows) -> tuple[Rows, Rows]:
-        """Logits of the token after that of each output row, and hidden states to go on from.
+        """Return the logits of the token after that of each output row, and hidden states to go on from.
 
         Args:
             batch: Tokens, each at the position of the token before it.
@@ -84,31 +158,37 @@ class DraftingLayer:
         Returns:
             float32 [outputs, vocabulary] and [outputs, hidden].
         """
-        batch.set_input(_STATES, np.ascontiguousarray(states))
+        batch.set_input(STATES, np.ascontiguousarray(states))
         results = self._executable.run(batch, pools, None)
-        return results[_LOGITS], results[_HIDDEN]
+        return results[LOGITS], results[HIDDEN]
 
 
-def _describe(g: Builder, architecture: Architecture, c: ModelConfig, w: Weights) -> None:
-    layer = c.num_hidden_layers
-    b, hidden = f"blk.{layer}.nextn", c.hidden_size
-    assert architecture.drafting_layer is not None
+def _check_layer(model: Model, file: Checkpoint) -> None:
+    """Check that a file's layer follows those of the model.
 
-    def normed(x: Value, name: str) -> Value:
-        return g.rms_norm(x, w.vector(f"{name}.weight", hidden), c.rms_norm_eps)
-
-    table = w.embedding(c)
-    if w.has(f"{b}.embed_tokens.weight"):
-        table = w.matrix(f"{b}.embed_tokens", c.vocab_size, hidden)
-    token = normed(g.embed(table), f"{b}.enorm")
-    state = normed(g.input(_STATES, hidden), f"{b}.hnorm")
-    (h,) = g.linear(g.join_heads(token, state, 1), w.matrix(f"{b}.eh_proj", hidden, 2 * hidden))
-    h = architecture.drafting_layer(g, c, w, layer, h)
-    own_norm = w.has(f"{b}.shared_head_norm.weight")
-    h = normed(g.select_outputs(h), f"{b}.shared_head_norm" if own_norm else "output_norm")
-    g.output(_HIDDEN, h)
-    if w.has(f"{b}.shared_head_head.weight"):
-        (logits,) = g.linear(h, w.matrix(f"{b}.shared_head_head", c.vocab_size, hidden))
-        g.output(_LOGITS, logits)
-    else:
-        g.output(_LOGITS, architecture.logits(g, c, w, h))
+    Raises:
+        FormatError: It has other dimensions, or another number.
+        UnsupportedError: It has several layers, or is of another architecture.
+    """
+    c, own, of_model = model.config, file.file, model.weights.checkpoint.file
+    where, target = file.path, model.weights.checkpoint.path
+    if file.architecture != c.architecture:
+        raise UnsupportedError(
+            f"{where} predicts further tokens of architecture {file.architecture}, but {target} is of "
+            f"{c.architecture}"
+        )
+    prefix = f"{c.architecture}."
+    count = own.get(prefix + _COUNT)
+    if count != 1:
+        raise UnsupportedError(f"{where}: {prefix}{_COUNT} is {count!r}; known is 1")
+    if own.get(prefix + _LAYERS) != c.num_hidden_layers + 1:
+        raise FormatError(
+            f"{where}: {prefix}{_LAYERS} is {own.get(prefix + _LAYERS)!r}, but with its layer {target} "
+            f"has {c.num_hidden_layers + 1}"
+        )
+    for name in own.keys():  # noqa: SIM118 - not a dict
+        if not name.startswith(prefix) or name.removeprefix(prefix) in _OWN_KEYS:
+            continue
+        stated, wanted = own.get(name), of_model.get(name)
+        if wanted is not None and not np.array_equal(stated, wanted):
+            raise FormatError(f"{where}: {name} is {stated!r}, but {wanted!r} of {target}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.reader import Reader
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.graph import HadamardRotation
 
@@ -38,7 +38,7 @@ _KEYS = frozenset(
 )
 
 
-def read_rotation(file: ModelFile, path: Path) -> HadamardRotation | None:
+def read_rotation(file: Reader, path: Path) -> HadamardRotation | None:
     """Return the file's Hadamard rotation, checked against its tensors; None for plain weights.
 
     Raises:
@@ -52,7 +52,7 @@ def read_rotation(file: ModelFile, path: Path) -> HadamardRotation | None:
 
 
 class _FoldReader:
-    def __init__(self, file: ModelFile, path: Path) -> None:
+    def __init__(self, file: Reader, path: Path) -> None:
         self.file = file
         self.path = path
         self.shapes = {t.name: tuple(t.shape) for t in file.tensors}

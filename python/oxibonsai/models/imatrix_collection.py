@@ -57,7 +57,7 @@ class ImatrixBuilder(AdaptedBuilder):
         bias: list[Vector | None] | None = None,
         add: Value | None = None,
     ) -> list[Value]:
-        """As :meth:`Builder.linear`; inputs are summed as the matrices read them, before any rounding."""
+        """Do what :meth:`Builder.linear` does; sum the inputs before any rounding."""
         for weight in weights:
             source = self._read_by(weight, x)
             if source not in self._sums_of:

@@ -9,7 +9,9 @@ from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from oxibonsai.architectures.schema.sources import key_name
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.graph import RopeConfig, section_axes
@@ -59,6 +61,10 @@ class Keys:
         """Return the shape of a tensor; FormatError where the file lacks it."""
         return self.checkpoint.shape(name)
 
+    def tensor_values(self, name: str) -> npt.NDArray[np.float32]:
+        """Return a small tensor as float32; FormatError where the file lacks it."""
+        return self.checkpoint.vector(name)
+
     def fail(self, problem: str) -> FormatError:
         """Return an error that names the file."""
         return FormatError(f"{self.checkpoint.path}: {problem}")
@@ -70,10 +76,10 @@ class Keys:
     def get(self, key: str, default: Any = None) -> Any:
         """Return a key's value as it stands."""
         self._read.add(key)
-        return self._file.get(f"{self.architecture}.{key}", default)
+        return self._file.get(key_name(self.architecture, key), default)
 
     def has(self, key: str) -> bool:
-        """Whether the file has a key."""
+        """Return whether the file has a key."""
         found: object = self.get(key)
         return found is not None
 
@@ -98,12 +104,12 @@ class Keys:
         return 0 if self.is_zero(key, default) else self.integer(key, default)
 
     def is_zero(self, key: str, default: int | None = None) -> bool:
-        """Whether a key is the number 0, and no list."""
+        """Return whether a key is the number 0, and no list."""
         value = self.get(key, default)
         return isinstance(value, int | float) and value == 0
 
     def layers(self) -> int:
-        """``block_count``; each layer has tensors, so that a file can't claim any number."""
+        """Return ``block_count``; each layer has tensors, so that a file can't claim any number."""
         count, tensors = self.integer("block_count"), len(self.checkpoint.tensor_names)
         if count > tensors:
             raise self.fail(f"{self.architecture}.block_count is {count}, of {tensors} tensors")
@@ -146,7 +152,7 @@ class Keys:
         return value
 
     def local_layers(self, period: int) -> tuple[bool, ...]:
-        """Whether each layer attends within the sliding window only.
+        """Return whether each layer attends within the sliding window only.
 
         ``attention.sliding_window_pattern`` lists the layers, or says how many make a period, whose
         last one is global; without it ``period`` does.
@@ -164,7 +170,7 @@ class Keys:
         return tuple(bool(local) for local in found)
 
     def causal(self, wanted: bool) -> bool:
-        """``attention.causal``, which must be what the architecture is."""
+        """Return ``attention.causal``, which must be what the architecture is."""
         found: object = self.get("attention.causal", wanted)
         if found is not wanted:
             raise self.unsupported(
@@ -183,7 +189,7 @@ class Keys:
         return value
 
     def pooling(self, default: str, key: str = "pooling_type") -> str:
-        """``pooling_type``: how embeddings are made of hidden states."""
+        """Return ``pooling_type``: how embeddings are made of hidden states."""
         value = self.get(key, 0)
         whole = isinstance(value, int)
         if whole and (value == 0 or (value == _RANK and self.has_classifier)):
@@ -200,13 +206,19 @@ class Keys:
         """Whether the file has the tensors of a classifier's head."""
         return any(self.checkpoint.has(f"{name}.weight") for name in ("cls", "cls.output"))
 
+    @property
+    def tells_texts_apart(self) -> bool:
+        """Whether the tokenizer gives the texts of a pair types of their own."""
+        model = self._file.text("tokenizer.ggml.model", "bert")
+        return model in ("bert", "no_vocab")
+
     def window(self) -> int:
-        """``attention.sliding_window``; 0: none."""
+        """Return ``attention.sliding_window``; 0: none."""
         key = "attention.sliding_window"
         return self.count(key)
 
     def drafting_layers(self, layers: int) -> int:
-        """``nextn_predict_layers``: how many of the last layers predict further tokens, 0 or 1."""
+        """Return ``nextn_predict_layers``: how many of the last layers predict further tokens, 0 or 1."""
         count = self.get("nextn_predict_layers", 0)
         if type(count) is not int or count not in (0, 1) or count >= layers:
             raise self.unsupported(
@@ -216,7 +228,7 @@ class Keys:
         return count
 
     def multimodal_rope(self, head_dim: int, *, interleaved_sections: bool) -> RopeConfig:
-        """Return the rotary embedding of a model that reads pictures (M-RoPE).
+        """Return the rotary embedding of a model that reads images (M-RoPE).
 
         ``rope.dimension_sections`` counts the pairs that turn by time, height and width, and must count
         all of them; without it all turn by the position in the sequence.
@@ -302,7 +314,7 @@ class Keys:
             return float(Decimal(stated) / own)
 
     def _frequency_factors(self, rotary: int) -> tuple[float, ...]:
-        """Divisors of the frequencies; of LongRoPE's two sets the one for the context's size.
+        """Return the divisors of the frequencies; of LongRoPE's two sets the one for the context's size.
 
         As in llama.cpp and vLLM, what counts is how long texts may become, not how long one is: keys in
         the cache need not change when a text grows past the original context.
@@ -325,7 +337,7 @@ class Keys:
         return tuple(float(v) for v in values)
 
     def refuse_unread(self) -> None:
-        """UnsupportedError for a key that nobody asked for: it may change the model's arithmetic."""
+        """Raise UnsupportedError for a key that nobody asked for: it may change the model's arithmetic."""
         prefix = f"{self.architecture}."
         for name in self._file.keys():  # noqa: SIM118 - not a dict
             key = name.removeprefix(prefix)

@@ -29,7 +29,7 @@ class NamedVectors:
         self._handed_out: list[tuple[Vector, str]] = []
 
     def vector(self, name: str, size: int) -> Vector:
-        """As of :class:`Weights`."""
+        """Implement :meth:`Weights.vector`."""
         found = self._weights.vector(name, size)
         self._handed_out.append((found, name))
         return found
@@ -43,7 +43,7 @@ class NamedVectors:
 
 
 class LayerStateBuilder(AdaptedBuilder):
-    """Makes an output of what the first norm of each layer reads: the layer's input.
+    """Knows what the first norm of each layer reads, the layer's input, and what the final norm reads.
 
     Args:
         weights: What the model page is given in place of its weights.
@@ -60,36 +60,44 @@ class LayerStateBuilder(AdaptedBuilder):
     ) -> None:
         super().__init__(rotation, adapters)
         self._weights = weights
-        self._layer_of = {f"blk.{i}.attn_norm.weight": i for i in range(layers)}
+        first_norms = [f"blk.{i}.attn_norm.weight" for i in range(layers)]
+        self._layer_of = {n: i for i, n in enumerate([*first_norms, "output_norm.weight"])}
         self._inputs: dict[int, Value] = {}
 
     def rms_norm(self, x: Value, weight: Vector, eps: float) -> Value:
-        """As of :class:`Builder`."""
+        """Implement :meth:`Builder.rms_norm`."""
         self._note(x, weight)
         return super().rms_norm(x, weight, eps)
 
     def layer_norm(
-        self, x: Value, weight: Vector, bias: Vector | None, eps: float, *, groups: int = 1
+        self, x: Value, weight: Vector, bias: Vector | None, eps: float, groups: int = 1
     ) -> Value:
-        """As of :class:`Builder`."""
+        """Implement :meth:`Builder.layer_norm`."""
         self._note(x, weight)
-        return super().layer_norm(x, weight, bias, eps, groups=groups)
+        return super().layer_norm(x, weight, bias, eps, groups)
 
     def _note(self, x: Value, weight: Vector) -> None:
         layer = self._layer_of.get(self._weights.name_of(weight))
         if layer is not None:
-            self._inputs[layer] = x
+            self._inputs.setdefault(
+                layer, x
+            )  # the final norm is asked for twice, first of all rows
 
-    def output_layers(self) -> None:
-        """Names the layers' inputs as outputs of the pass, ``layer.0`` and on.
+    def layer_input(self, name: str) -> Value:
+        """Return what a layer reads, ``layer.0`` and on; behind the last one, what the final norm reads.
 
         Raises:
             UnsupportedError: A layer of this architecture does not begin with a norm.
         """
-        for name, layer in self._layer_of.items():
-            if layer not in self._inputs:
-                raise UnsupportedError(
-                    f"hidden states by layer are known where a layer begins with a norm ({name}); "
-                    "this architecture is built otherwise"
-                )
-            self.output(f"layer.{layer}", self.select_outputs(self._inputs[layer]))
+        norms = {f"layer.{i}": norm for norm, i in self._layer_of.items()}
+        if name not in norms:
+            raise UnsupportedError(
+                f"the model has {len(norms) - 1} layers, and no hidden states {name}"
+            )
+        found = self._inputs.get(self._layer_of[norms[name]])
+        if found is None:
+            raise UnsupportedError(
+                f"hidden states by layer are known where a layer begins with a norm ({norms[name]}); "
+                "this architecture is built otherwise"
+            )
+        return found

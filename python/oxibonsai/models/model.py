@@ -5,24 +5,23 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
-from typing import cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.architectures.layers import blocks, pooled
+from oxibonsai.architectures.schema.family import Family
+from oxibonsai.architectures.schema.tensors import all_tensors
 from oxibonsai.devices import Device, DevicePlan, Executable, KvPages, Slots, StagedDevice
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress
 from oxibonsai.graph import Builder, Value
 from oxibonsai.lora.adapter import Adapter, in_use
-from oxibonsai.models import pooled
-from oxibonsai.models.adapting import AdaptedBuilder
-from oxibonsai.models.architecture import Architecture
+from oxibonsai.models.adapting import AdaptedBuilder, ImageBuilder
 from oxibonsai.models.config import ModelConfig
-from oxibonsai.models.images import ImageBuilder
 from oxibonsai.models.imatrix_collection import ImatrixBuilder, ImatrixCollection
 from oxibonsai.models.layer_states import LayerStateBuilder, NamedVectors
 from oxibonsai.models.packed_cache import PackedCache
@@ -33,17 +32,53 @@ from oxibonsai.models.weights import Weights
 FetchLogits = Callable[[], npt.NDArray[np.float32]]
 # Results of a pass; the latter two over pooled hidden states.
 _LOGITS, _HIDDEN = "logits", "hidden"
+FINAL = -1  # the tap of hidden states after the final norm
 SCORES, PROJECTED = "scores", "projected"
-# Passes that are compiled when they are first wanted.
-_PASSES = (
-    "_hidden_executable",
-    "_typed_executable",
-    "_executable_with_hidden_states",
-    "_image_executable",
-    "_pooled_executables",
-    "_states_executable",
-    "_encoder_executable",
-)
+
+
+class Pass(NamedTuple):
+    """One of a model's passes: what it reads of a batch, and its results.
+
+    Attributes:
+        inputs: Names; ``tokens`` are rows of any sequences, ``prompts`` those for an encoder.
+        outputs: Names of the results.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+GENERATE = Pass(("tokens",), (_LOGITS,))
+EMBED = Pass(("tokens",), (_HIDDEN,))
+EMBED_TYPED = Pass(("tokens", "token_types"), (_HIDDEN,))
+GENERATE_WITH_IMAGES = Pass(("tokens", "images"), (_LOGITS,))
+GENERATE_WITH_LAYERS = Pass(("tokens",), (_LOGITS, _HIDDEN, "layers"))
+ENCODE = Pass(("prompts",), (_HIDDEN,))
+
+
+def _tap_name(tap: int) -> str:
+    return _HIDDEN if tap == FINAL else f"layer.{tap}"
+
+
+def hidden_states_pass(taps: Sequence[int]) -> Pass:
+    """Return the pass that also gives hidden states of all rows, of at least one tap."""
+    return Pass(("tokens",), (_LOGITS, *map(_tap_name, taps)))
+
+
+GENERATE_WITH_HIDDEN_STATES = hidden_states_pass((FINAL,))
+
+
+def pooled_pass(name: str) -> Pass:
+    """Return the pass from pooled hidden states to ``SCORES`` or ``PROJECTED``."""
+    return Pass((pooled.POOLED,), (name,))
+
+
+def biases(family: Family[Any], c: Any) -> set[str]:
+    """Return the names of the biases that the file of a family's model may have."""
+    names = {name for entry in all_tensors(family.tensors(c)) for name in entry.tensors}
+    # Files may have q, k and v as one tensor where a folder has three.
+    names |= {name.replace(".attn_q.", ".attn_qkv.") for name in names}
+    return {name for name in names if name.endswith(".bias")}
 
 
 class Model:
@@ -52,23 +87,20 @@ class Model:
     Args:
         config: The model's dimensions.
         weights: Its tensors.
-        architecture: Whose passes it runs.
         device: Runs it; or which devices share its layers.
         progress: Told how far packing the weights has come.
         cache: Where packed weights are kept on disk; None: nowhere.
         adapters: Added to its linear layers, in this order.
 
     Attributes:
-        architecture: As given.
-        graph: The pass up to ``logits``; for an encoder up to ``hidden``.
-        executable: ``graph``, compiled for the device.
+        family: Describes its passes.
+        programs: The passes that the device has compiled, each when it was first wanted.
     """
 
     def __init__(
         self,
         config: ModelConfig,
         weights: Weights,
-        architecture: Architecture,
         device: Device | DevicePlan,
         progress: Progress | None = None,
         cache: PackedCache | None = None,
@@ -77,15 +109,14 @@ class Model:
         self.config = config
         self.weights = weights
         self.adapters = tuple(adapters)
-        self.architecture = architecture
-        if architecture.biases is not None:
-            weights.know_biases(architecture.biases(config))
-        self.graph = self._described()
+        self.family = config.family
+        weights.know_biases(biases(self.family, config.of_family))
+        self._graphs = self._described()
         if isinstance(device, DevicePlan):
             device = device.place(self.graph, config.num_hidden_layers)
-        if isinstance(device, StagedDevice):
-            self.check_decoder_only("division over devices or processes")
         self.device = device
+        if self.is_divided:
+            self.check_decoder_only("division over devices or processes")
         own = set(weights.matrices)
         used = self._used_matrices()
         matrices = [w for w in used if w in own]
@@ -93,22 +124,65 @@ class Model:
         if thin := [w for w in used if w not in own]:
             # Small, and none of the model's: not kept on disk.
             self._packed.append(pack(thin, weights.checkpoint, device))
-        self.executable = device.compile(self.graph)
+        self.programs: dict[Pass, Executable] = {}
+        self.program(self.main_pass)
 
-    def _described(self) -> _core.Graph:
-        """Return the pass, with the adapters; also notes those over pooled hidden states."""
+    @property
+    def main_pass(self) -> Pass:
+        """The pass up to ``logits``; for an encoder up to ``hidden``."""
+        return GENERATE if self.config.generates else EMBED
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the layers are on several devices or in several processes."""
+        return isinstance(self.device, StagedDevice)
+
+    @property
+    def graph(self) -> _core.Graph:
+        """The main pass."""
+        return self.graph_of(self.main_pass)
+
+    def graph_of(self, wanted: Pass) -> _core.Graph:
+        """Return the description of a pass, over the same packed matrices.
+
+        Raises:
+            UnsupportedError: The model has no such pass.
+        """
+        if wanted not in self._graphs:
+            describe = {
+                EMBED: self._describe_hidden,
+                EMBED_TYPED: self._describe_typed,
+                GENERATE_WITH_IMAGES: self._describe_images,
+                GENERATE_WITH_LAYERS: self._describe_layers,
+            }
+            tapped = partial(self._describe_with_hidden_states, wanted.outputs[1:])
+            self._graphs[wanted] = describe.get(wanted, tapped)()
+        return self._graphs[wanted]
+
+    def program(self, wanted: Pass) -> Executable:
+        """Return a pass as the device has compiled it, which it does when it is first wanted.
+
+        Raises:
+            UnsupportedError: The model has no such pass.
+        """
+        if wanted not in self.programs:
+            self.programs[wanted] = self.device.compile(self.graph_of(wanted))
+        return self.programs[wanted]
+
+    def _described(self) -> dict[Pass, _core.Graph]:
+        """Return the passes that every run may need, with the adapters."""
         builder = self._builder()
         h = self._final_states(builder)
         if self.config.generates:
-            logits = self.architecture.logits(builder, self.config, self.weights, h)
-            builder.output(_LOGITS, logits)
+            builder.output(_LOGITS, self._logits(builder, h))
         else:
             builder.output(_HIDDEN, h)
-        self._pooled_graphs = self._describe_pooled()
-        self._encoder_graph = self._describe_encoder()
+        graphs = {self.main_pass: builder.graph, **self._describe_pooled()}
+        if self.family.encode is not None:
+            graphs[ENCODE] = self._describe_encoder()
         self.weights.refuse_unused()
         builder.refuse_unused()
-        return builder.graph
+        return graphs
 
     def with_adapters(self, adapters: Sequence[Adapter]) -> Model:
         """Return a model with the same packed weights and other adapters in place of this model's.
@@ -119,41 +193,34 @@ class Model:
             UnsupportedError: An adapter changes what is no linear layer of the model, or the model's
                 layers are on several devices.
         """
-        if isinstance(self.device, StagedDevice):
+        if self.is_divided:
             raise UnsupportedError(
                 "adapters by request need a model on one device: load it with its adapters instead"
             )
         other = copy.copy(self)
         other.adapters = tuple(adapters)
-        for own in ("hidden_graph", "graph_with_hidden_states", *_PASSES):
-            other.__dict__.pop(own, None)
-        other.graph = other._described()
+        other._graphs, other.programs = other._described(), {}
         known = set(self._used_matrices())
         thin = [w for w in other._used_matrices() if w not in known]
         other._packed = [*self._packed, pack(thin, self.weights.checkpoint, self.device)]
-        other.executable = self.device.compile(other.graph)
+        other.program(other.main_pass)
         return other
 
     def _used_matrices(self) -> list[_core.Weight]:
-        graphs = [self.graph, *self._pooled_graphs.values()]
-        if self._encoder_graph is not None:
-            graphs.append(self._encoder_graph)
-        return list(dict.fromkeys(w for g in graphs for w in g.matrices))
+        return list(dict.fromkeys(w for g in self._graphs.values() for w in g.matrices))
 
     def _builder(self) -> AdaptedBuilder:
         return AdaptedBuilder(self.config.hadamard, self.adapters)
 
-    def _describe_encoder(self) -> _core.Graph | None:
-        """Return the pass of prompts through the encoder; None: the model has none."""
-        if self.architecture.encode is None:
-            return None
+    def _describe_encoder(self) -> _core.Graph:
+        assert self.family.encode is not None
         builder = self._builder()
-        h = self.architecture.encode(builder, self.config, self.weights)
+        h = self.family.encode(builder, self.config.of_family, self.weights)
         builder.output(_HIDDEN, builder.select_outputs(h))
         return builder.graph
 
-    def _describe_pooled(self) -> dict[str, _core.Graph]:
-        """Return the passes over pooled hidden states that the model has, by the name of their result."""
+    def _describe_pooled(self) -> dict[Pass, _core.Graph]:
+        """Return the passes over pooled hidden states that the model has."""
         c, w = self.config, self.weights
         heads: dict[str, Callable[[Builder, Value], Value]] = {}
         if c.classifier is not None:
@@ -164,74 +231,63 @@ class Model:
         for name, describe in heads.items():
             builder = self._builder()
             builder.output(name, describe(builder, builder.input(pooled.POOLED, c.hidden_size)))
-            graphs[name] = builder.graph
+            graphs[pooled_pass(name)] = builder.graph
         return graphs
 
     def _final_states(self, builder: Builder, weights: Weights | None = None) -> Value:
-        """Hidden states after the final norm, of the rows that want an output."""
-        c, w = self.config, weights or self.weights
-        h = builder.select_outputs(self.architecture.hidden_states(builder, c, w))
-        if not c.causal:  # an encoder's last layer ends with its norm
+        """Return the hidden states after the final norm, of the rows that want an output."""
+        c, w = self.config.of_family, weights or self.weights
+        h = builder.select_outputs(self.family.hidden_states(builder, c, w))
+        if not self.config.causal:  # an encoder's last layer ends with its norm
             return h
-        return self.architecture.final_norm(builder, c, w, h)
+        return self.family.final_norm(builder, c, w, h)
 
-    @cached_property
-    def hidden_graph(self) -> _core.Graph:
-        """The pass up to the final norm, over the same packed matrices: for embeddings."""
-        if not self.config.generates:
-            return self.graph
+    def _logits(self, builder: Builder, h: Value) -> Value:
+        return blocks.logits(builder, self.config.of_family, self.weights, h)
+
+    def _describe_hidden(self) -> _core.Graph:
         self.check_decoder_only("embeddings; those of an encoder alone come from a t5encoder")
         builder = self._builder()
         builder.output(_HIDDEN, self._final_states(builder))
         return builder.graph
 
-    @cached_property
-    def _encoder_executable(self) -> Executable:
-        assert self._encoder_graph is not None
-        return self.device.compile(self._encoder_graph)
-
     def check_decoder_only(self, what: str) -> None:
-        """UnsupportedError where prompts go through an encoder, which ``what`` does not know."""
+        """Raise UnsupportedError where prompts go through an encoder, which ``what`` does not know."""
         if self.config.decoder is not None:
             raise UnsupportedError(
                 f"{self.weights.checkpoint.path} has an encoder and a decoder "
                 f"({self.config.architecture}), for which this version has no {what}"
             )
 
-    @cached_property
-    def _hidden_executable(self) -> Executable:
-        return self.device.compile(self.hidden_graph) if self.config.generates else self.executable
-
-    @cached_property
-    def _typed_executable(self) -> Executable:
-        """An encoder's pass with an input of token types, which its own pass has not."""
-        config = replace(self.config, token_types=self.token_types)
+    def _describe_typed(self) -> _core.Graph:
+        """Return an encoder's pass with an input of token types, which its own pass has not."""
+        config = self.config.with_token_types(self.token_types)
         builder = self._builder()
-        h = self.architecture.hidden_states(builder, config, self.weights)
+        h = self.family.hidden_states(builder, config.of_family, self.weights)
         builder.output(_HIDDEN, builder.select_outputs(h))
         known = set(self._used_matrices())
         thin = [w for w in builder.graph.matrices if w not in known]
         self._packed.append(pack(thin, self.weights.checkpoint, self.device))
-        return self.device.compile(builder.graph)
-
-    @cached_property
-    def graph_with_hidden_states(self) -> _core.Graph:
-        """The pass to the logits that also gives the hidden states of all rows."""
-        builder, c, w = self._builder(), self.config, self.weights
-        h = self.architecture.hidden_states(builder, c, w)
-        builder.output(_HIDDEN, self.architecture.final_norm(builder, c, w, h))
-        h = self.architecture.final_norm(builder, c, w, builder.select_outputs(h))
-        builder.output(_LOGITS, self.architecture.logits(builder, c, w, h))
         return builder.graph
 
-    @cached_property
-    def _executable_with_hidden_states(self) -> Executable:
-        return self.device.compile(self.graph_with_hidden_states)
+    def _describe_with_hidden_states(self, outputs: Sequence[str]) -> _core.Graph:
+        """Return the pass to the logits that also gives hidden states of all rows, by their names."""
+        c, weights = self.config.of_family, NamedVectors(self.weights)
+        w = cast(Weights, weights)
+        layers = self.config.num_hidden_layers
+        builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
+        h = self.family.hidden_states(builder, c, w)
+        # Before layers are asked for: what follows the last one reads its output there.
+        final = self.family.final_norm(builder, c, w, h)
+        for name in outputs:
+            builder.output(name, final if name == _HIDDEN else builder.layer_input(name))
+        h = self.family.final_norm(builder, c, w, builder.select_outputs(h))
+        builder.output(_LOGITS, self._logits(builder, h))
+        return builder.graph
 
-    @cached_property
-    def _image_executable(self) -> Executable:
+    def _describe_images(self) -> _core.Graph:
         c = self.config
-        if isinstance(self.device, StagedDevice):
+        if self.is_divided:
             raise UnsupportedError(
                 "pictures need the whole model on one device of one process: leave out gpu_layers, "
                 "and name one device"
@@ -243,11 +299,11 @@ class Model:
                 f"{self.weights.checkpoint.path} reads text alone: architecture {c.architecture} "
                 "takes no pictures in this version"
             )
-        builder.output(_LOGITS, self.architecture.logits(builder, c, self.weights, h))
-        return self.device.compile(builder.graph)
+        builder.output(_LOGITS, self._logits(builder, h))
+        return builder.graph
 
     def check_image_rows(self, rows: npt.NDArray[np.float32]) -> None:
-        """Whether rows of a picture are what the model reads.
+        """Check that rows of an image are what the model reads.
 
         Raises:
             RequestError: They have another width, that of another model's tower say, or hold what is
@@ -255,7 +311,7 @@ class Model:
             UnsupportedError: The model reads text alone.
         """
         self.check_generates()
-        self._image_executable  # noqa: B018 - it may refuse
+        self.graph_of(GENERATE_WITH_IMAGES)  # it may refuse
         width = self.config.image_width
         if rows.ndim != 2 or rows.shape[1] != width or rows.dtype != np.float32:
             raise RequestError(
@@ -265,16 +321,17 @@ class Model:
         if not np.isfinite(rows).all():
             raise RequestError("a picture has rows that are not finite")
 
-    @cached_property
-    def _states_executable(self) -> Executable:
+    def _describe_layers(self) -> _core.Graph:
         weights = NamedVectors(self.weights)
         layers = self.config.num_hidden_layers
         builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
         h = self._final_states(builder, cast(Weights, weights))
         builder.output(_HIDDEN, h)
-        builder.output(_LOGITS, self.architecture.logits(builder, self.config, self.weights, h))
-        builder.output_layers()
-        return self.device.compile(builder.graph)
+        builder.output(_LOGITS, self._logits(builder, h))
+        for i in range(layers):
+            name = _tap_name(i)
+            builder.output(name, builder.select_outputs(builder.layer_input(name)))
+        return builder.graph
 
     def observed(self, *, head: bool = False) -> ImatrixCollection:
         """Return a pass of its own over the same packed matrices that sums what its linear layers read.
@@ -286,7 +343,7 @@ class Model:
         builder = ImatrixBuilder(self.config.hadamard, self.adapters)
         h = self._final_states(builder)
         if head and self.config.generates:
-            h = self.architecture.logits(builder, self.config, self.weights, h)
+            h = self._logits(builder, h)
         builder.output(ImatrixCollection.OUTPUT, h)
         return ImatrixCollection(self.device.compile(builder.graph), builder.sums)
 
@@ -298,16 +355,15 @@ class Model:
         return [(self.device, self.graph)]
 
     def replica(self, threads: int) -> Model:
-        """Return a model with the same weights, and an executable and threads of its own."""
+        """Return a model with the same weights, and programs and threads of its own."""
         other = copy.copy(self)
         other.device = self.device.with_threads(threads)
-        other.executable = other.device.compile(self.graph)
-        for own in _PASSES:
-            other.__dict__.pop(own, None)
+        other.programs = {}
+        other.program(other.main_pass)
         return other
 
     def fingerprint(self) -> str:
-        """Names what keys and values depend on: the checkpoint, and adapters with their scales.
+        """Return a name of what keys and values depend on: the checkpoint, and adapters with their scales.
 
         Also LongRoPE's factors, which the size of the context chooses.
         """
@@ -344,11 +400,11 @@ class Model:
         return self.device.make_pages(self.graph.paged_layers, kv_type, pages)
 
     def new_slots(self, count: int) -> Slots:
-        """Slots of the model's recurrent state, in the device's memory."""
+        """Return the slots of the model's recurrent state, in the device's memory."""
         return self.device.make_slots(self.graph.slot_entries, count)
 
     def check_generates(self) -> None:
-        """UnsupportedError where the model is an encoder or a classifier, which has no logits."""
+        """Raise UnsupportedError where the model is an encoder or a classifier, which has no logits."""
         path, kind = self.weights.checkpoint.path, self.config.architecture
         if self.config.classifier is not None:
             raise UnsupportedError(
@@ -361,12 +417,12 @@ class Model:
                 "not continue them"
             )
 
-    def prepare(self, *, images: bool = False, with_hidden_states: bool = False) -> None:
-        """Compiles the executables that the coming runs need."""
+    def prepare(self, *, images: bool = False, taps: Sequence[int] = ()) -> None:
+        """Compile the passes that the coming runs need."""
         if images:
-            self._image_executable  # noqa: B018
-        if with_hidden_states:
-            self._executable_with_hidden_states  # noqa: B018
+            self.program(GENERATE_WITH_IMAGES)
+        if taps:
+            self.program(hidden_states_pass(taps))
 
     def run(
         self,
@@ -376,24 +432,24 @@ class Model:
         *,
         images: bool = False,
     ) -> npt.NDArray[np.float32]:
-        """Logits of the batch's output rows: float32 [outputs, vocabulary].
+        """Return the logits of the batch's output rows: float32 [outputs, vocabulary].
 
         Args:
             batch: Rows of any sequences.
             pools: Where their pages lie; each span of the batch names its own.
             slots: Where their recurrent state lies; None where the model has none.
-            images: Some of the rows are those of pictures.
+            images: Some of the rows are those of images.
 
         Raises:
             UnsupportedError: The model is an encoder, which has none.
         """
         self.check_generates()
-        executable = self._image_executable if images else self.executable
-        return executable.run(batch, pools, slots)[_LOGITS]
+        program = self.program(GENERATE_WITH_IMAGES if images else GENERATE)
+        return program.run(batch, pools, slots)[_LOGITS]
 
     def encode(self, batch: _core.Batch, pools: Sequence[KvPages]) -> None:
         """Run whole prompts through the encoder; what the decoder attends to is in their pages then."""
-        self._encoder_executable.run(batch, pools, None)
+        self.program(ENCODE).run(batch, pools, None)
 
     @property
     def finds_top(self) -> bool:
@@ -419,12 +475,10 @@ class Model:
             brings the whole row, until the next step.
         """
         self.check_generates()
-        executable = cast(_core.GpuExecutable, self.executable)
+        program = cast(_core.GpuExecutable, self.program(GENERATE))
         k = min(k, self.config.vocab_size)
-        ids, values = executable.run_top(batch, pools, slots, _LOGITS, k)
-        return [
-            (ids[i], values[i], partial(executable.read_row, _LOGITS, i)) for i in range(len(ids))
-        ]
+        ids, values = program.run_top(batch, pools, slots, _LOGITS, k)
+        return [(ids[i], values[i], partial(program.read_row, _LOGITS, i)) for i in range(len(ids))]
 
     def run_hidden(
         self,
@@ -434,7 +488,7 @@ class Model:
         *,
         typed: bool = False,
     ) -> npt.NDArray[np.float32]:
-        """Hidden states after the final norm: float32 [outputs, hidden].
+        """Return the hidden states after the final norm: float32 [outputs, hidden].
 
         Args:
             batch: As of run().
@@ -443,28 +497,34 @@ class Model:
             typed: The batch has the input ``token_types``, also where the configuration has one type.
         """
         own = typed and self.config.token_types == 1
-        executable = self._typed_executable if own else self._hidden_executable
-        return executable.run(batch, pools, slots)[_HIDDEN]
+        program = self.program(EMBED_TYPED if own else EMBED)
+        return program.run(batch, pools, slots)[_HIDDEN]
 
     def run_with_hidden_states(
         self,
         batch: _core.Batch,
         pools: Sequence[KvPages],
         slots: Slots | None = None,
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Logits as of run(), and the hidden states of all rows after the final norm.
+        taps: Sequence[int] = (FINAL,),
+    ) -> tuple[npt.NDArray[np.float32], list[npt.NDArray[np.float32]]]:
+        """Return the logits as of run(), and hidden states of all rows.
 
         Args:
             batch: As of run().
             pools: As of run().
             slots: As of run().
+            taps: Where: before the layer of this number, from 0 on, and before the final norm for the
+                number of layers; ``FINAL``: after the final norm.
 
         Returns:
-            float32 [outputs, vocabulary] and [rows, hidden].
+            float32 [outputs, vocabulary] and, for each tap, [rows, hidden].
+
+        Raises:
+            UnsupportedError: A layer of this architecture does not begin with a norm.
         """
         self.check_generates()
-        results = self._executable_with_hidden_states.run(batch, pools, slots)
-        return results[_LOGITS], results[_HIDDEN]
+        results = self.program(hidden_states_pass(taps)).run(batch, pools, slots)
+        return results[_LOGITS], [results[_tap_name(tap)] for tap in taps]
 
     @property
     def embedding_size(self) -> int:
@@ -478,12 +538,8 @@ class Model:
         return self.weights.shape(table)[0] if self.weights.has(table) else 1
 
     def has_head(self, name: str) -> bool:
-        """Whether there is such a pass over pooled hidden states."""
-        return name in self._pooled_graphs
-
-    @cached_property
-    def _pooled_executables(self) -> dict[str, Executable]:
-        return {name: self.device.compile(g) for name, g in self._pooled_graphs.items()}
+        """Return whether there is such a pass over pooled hidden states."""
+        return pooled_pass(name) in self._graphs
 
     def run_pooled(self, name: str, vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Return the result of pooling and what follows it: float32 [texts, columns].
@@ -495,12 +551,12 @@ class Model:
         batch = _core.Batch()
         batch.add_span(len(vectors), outputs=len(vectors))
         batch.set_input(pooled.POOLED, vectors)
-        return self._pooled_executables[name].run(batch)[name]
+        return self.program(pooled_pass(name)).run(batch)[name]
 
     def run_states(
         self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None = None
     ) -> tuple[npt.NDArray[np.float32], list[npt.NDArray[np.float32]]]:
-        """Logits, and the hidden states before each layer and after the final norm; arguments as of run().
+        """Return logits, and hidden states before each layer and after the final norm; see run().
 
         Args:
             batch: As of run().
@@ -514,6 +570,6 @@ class Model:
             UnsupportedError: The model is an encoder, or its layers do not begin with a norm.
         """
         self.check_generates()
-        results = self._states_executable.run(batch, pools, slots)
-        layers = [results[f"layer.{i}"] for i in range(self.config.num_hidden_layers)]
+        results = self.program(GENERATE_WITH_LAYERS).run(batch, pools, slots)
+        layers = [results[_tap_name(i)] for i in range(self.config.num_hidden_layers)]
         return results[_LOGITS], [*layers, results[_HIDDEN]]

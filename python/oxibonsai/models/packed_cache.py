@@ -67,7 +67,7 @@ class PackedCache:
     def attach(
         self, key: str, matrices: list[_core.Weight], device: _core.CpuDevice
     ) -> _core.PackedWeights | None:
-        """Lets a device use what is kept under a key; None where there is nothing whole."""
+        """Let a device use what is kept under a key; None where there is nothing whole."""
         path = self._path(key)
         header = _read_header(path)
         size = device.packed_size(matrices)

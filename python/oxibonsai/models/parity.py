@@ -7,10 +7,10 @@ from typing import Literal
 import numpy as np
 
 from oxibonsai import _core
+from oxibonsai.architectures.layers.pooled import TOKEN_TYPES
 from oxibonsai.devices import Device, Executable
 from oxibonsai.errors import ParityError
 from oxibonsai.models.model import Model
-from oxibonsai.models.pooled import TOKEN_TYPES
 
 Parity = Literal["quick", "full", "off"]
 DEFINITION = "scalar"
@@ -56,7 +56,7 @@ def defining(device: Device) -> _core.CpuDevice:
 
 
 def compare_ops(graph: _core.Graph, device: Device, definition: Device) -> list[str]:
-    """Names of the graph's ops that give other bytes on one device than on another; [] if none do.
+    """Return names of the graph's ops that give other bytes on one device than on another; [] if none do.
 
     Each op is compiled for both, alone, and reads the same random inputs.
     """
@@ -82,7 +82,7 @@ def _same(
     kv_type: str,
     first: int = 0,
 ) -> bool:
-    """Whether all executables of a graph give the same bytes, over state of their own.
+    """Return whether all executables of a graph give the same bytes, over state of their own.
 
     Attention reads zeros for the positions before ``first``.
     """
@@ -123,7 +123,7 @@ def _sentence(device: Device, what: str) -> str:
 
 
 def _compare_states(model: Model, definition: Device, kv_type: str) -> None:
-    """One pass up to the hidden states of all tokens."""
+    """Compare one pass up to the hidden states of all tokens."""
     paged = model.graph.paged_layers
     tokens = [i * 7919 % model.config.vocab_size for i in range(_PROMPT_TOKENS)]
     batch = _core.Batch()
@@ -133,7 +133,7 @@ def _compare_states(model: Model, definition: Device, kv_type: str) -> None:
         batch.set_input(TOKEN_TYPES, rows[np.arange(len(tokens)) % types])
     results = []
     for device, executable in (
-        (model.device, model.executable),
+        (model.device, model.program(model.main_pass)),
         (definition, definition.compile(model.graph)),
     ):
         pools = [device.make_pages(paged, kv_type, 1)] if paged else []
@@ -143,7 +143,7 @@ def _compare_states(model: Model, definition: Device, kv_type: str) -> None:
 
 
 def _compare_decoding(model: Model, definition: Device, kv_type: str) -> None:
-    executables = [model.executable, definition.compile(model.graph)]
+    executables = [model.program(model.main_pass), definition.compile(model.graph)]
     devices = model.device, definition
     paged, recurrent = model.graph.paged_layers, model.graph.slot_entries
     pools = [[d.make_pages(paged, kv_type, 1)] if paged else [] for d in devices]

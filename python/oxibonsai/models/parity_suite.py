@@ -22,7 +22,7 @@ _TAPS, _EXPERTS = 4, 8
 def compare_all_ops(
     device: Device, definition: Device
 ) -> Iterator[tuple[str, list[str] | UnsupportedError]]:
-    """For each graph of the suite its name, and the ops that give other bytes: none, if all is well.
+    """Yield each graph's name, and the ops that give other bytes: none, if all is well.
 
     Where the device lacks an op or a type, the error that says so takes the place of the ops.
     """

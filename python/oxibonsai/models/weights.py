@@ -8,11 +8,10 @@ from itertools import accumulate
 import numpy as np
 
 from oxibonsai import _core
-from oxibonsai.architectures.layers.sizes import Layered
+from oxibonsai.architectures.layers.sizes import Drafting, Layered
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.graph import Vector
-from oxibonsai.models.config import ModelConfig
 
 # Part of the configuration.
 _ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -49,7 +48,7 @@ class Weights:
         return self.checkpoint.shape(name)
 
     def rows(self, name: str) -> int:
-        """Rows of a matrix ``name.weight`` whose number the file decides."""
+        """Return the rows of a matrix ``name.weight`` whose number the file decides."""
         shape = self.checkpoint.shape(f"{name}.weight")
         if len(shape) != 2:
             raise FormatError(f"{self.checkpoint.path}: tensor {name}.weight is no matrix: {shape}")
@@ -68,12 +67,12 @@ class Weights:
         return self._stored(f"{name}.weight", (1, cols), (cols,))
 
     def expert_bias(self, name: str, count: int, size: int) -> Vector | None:
-        """``name.bias``, [count, size], one after the other, where the file has it."""
+        """Return ``name.bias``, [count, size], one after the other, where the file has it."""
         full = f"{name}.bias"
         return self.floats(full, count, size).ravel() if self.checkpoint.has(full) else None
 
     def split(self, name: str, rows: Sequence[int], cols: int) -> list[_core.Weight]:
-        """Parts of the tensor ``name.weight``, [sum of rows, cols], one below the other."""
+        """Return the parts of the tensor ``name.weight``, [sum of rows, cols], one below the other."""
         full = f"{name}.weight"
         if full not in self._parts:
             whole = self.matrix(name, sum(rows), cols)
@@ -130,18 +129,18 @@ class Weights:
             self._sums[full] = _made_of(f"{name}.sums", np.repeat(rows, dim, axis=1))
         return self._sums[full]
 
-    def leave_out_drafting(self, config: ModelConfig) -> None:
+    def leave_out_drafting(self, config: Drafting) -> None:
         """Leave out the layers that predict further tokens: a pass gives the same without them."""
         for i in range(config.num_nextn_predict_layers):
             prefix = f"blk.{config.num_hidden_layers + i}."
             self.leave_out(prefix)
 
     def leave_out(self, prefix: str) -> None:
-        """Tensors whose names begin so: the pass does not need them."""
+        """Leave out tensors whose names begin so: the pass does not need them."""
         self._used |= {n for n in self.checkpoint.tensor_names if n.startswith(prefix)}
 
     def first_row(self, name: str, cols: int) -> Vector:
-        """Row 0 of the tensor ``name.weight``, [any, cols], as float32."""
+        """Return the row 0 of the tensor ``name.weight``, [any, cols], as float32."""
         full = f"{name}.weight"
         self._used.add(full)
         shape = self.checkpoint.shape(full)
@@ -153,7 +152,7 @@ class Weights:
         return self.checkpoint.vector(full)[:cols]
 
     def bias(self, name: str, size: int) -> Vector | None:
-        """``name.bias`` where the file has it."""
+        """Return ``name.bias`` where the file has it."""
         full = f"{name}.bias"
         return self.vector(full, size) if self.has(full) else None
 
@@ -183,8 +182,12 @@ class Weights:
                 f"the model's dimensions need {shapes[0]}"
             )
 
+    def fail(self, problem: str) -> FormatError:
+        """Return an error that names the file."""
+        return FormatError(f"{self.checkpoint.path}: {problem}")
+
     def refuse_unused(self) -> None:
-        """UnsupportedError for a tensor that nobody asked for: without it the result would be wrong."""
+        """Raise UnsupportedError for a tensor that nobody asked for: the result would be wrong."""
         unused = sorted(self.checkpoint.tensor_names - self._used)
         if unused:
             raise UnsupportedError(

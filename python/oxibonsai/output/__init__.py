@@ -8,11 +8,11 @@ from oxibonsai.output.parser import OutputParser, Reply
 from oxibonsai.output.reasoning import (
     ReasoningSplitter,
     ReasoningTags,
+    ThinkingBudget,
     find_reasoning_tags,
     starts_inside,
 )
 from oxibonsai.output.stop import StopScanner
-from oxibonsai.output.thinking_budget import ThinkingBudget
 
 __all__ = [
     "Delta",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,12 @@ class ToolCall:
     id: str
     name: str
     arguments: str
+
+    @property
+    def message_form(self) -> dict[str, Any]:
+        """The call as a message of OpenAI's chat API has it."""
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": function}
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,9 @@ def tool_structure(
     lark = Lark(special_tokens, beside_json=answer is not None)
     stated = None if answer is None else _answer(answer, tool_format)
     whole = tool_format.whole(lark, tools, forced=choice.mode != "auto", answer=stated)
+    forced = choice.mode != "auto"
     if whole is not None:
-        return Structure.lark(f"start: {whole}\n{lark.text()}")
+        return Structure("lark", f"start: {whole}\n{lark.text()}", closes=forced)
     frame = _Frame(lark, tool_format, reasoning, inside_reasoning)
     calls = tool_format.grammar(lark, tools, parallel=parallel)
     several = parallel and calls.repeats
@@ -66,7 +67,7 @@ def tool_structure(
         start = frame.auto(calls, several)
     else:
         start = frame.forced(calls, several)
-    return Structure.lark(f"start: {start}\n{lark.text()}")
+    return Structure("lark", f"start: {start}\n{lark.text()}", closes=forced)
 
 
 def _answer(structure: Structure, tool_format: ToolFormat) -> str:

@@ -14,7 +14,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.output.tools.call_parser import ToolFormat
 from oxibonsai.output.tools.call_writer import call_ids
 
-# Kinds of parts that are pictures, in the three APIs.
+# Kinds of parts that are images, in the three APIs.
 IMAGES = ("image", "image_url", "image_file", "input_image")
 NO_IMAGES = (
     "image input is not supported: the model reads text only (one that sees has a vision tower beside "
@@ -44,12 +44,12 @@ class MessageError(RequestError):
 
 @dataclass
 class ImageParts:
-    """The pictures of a conversation.
+    """The images of a conversation.
 
     Attributes:
         marker: Text that stands for each where the template takes only text; None: the template takes
             lists of parts, ``{"type": "image"}`` among them, and writes what stands for them.
-        found: The parts that are pictures, in order.
+        found: The parts that are images, in order.
     """
 
     marker: str | None
@@ -65,7 +65,7 @@ def template_messages(
 ) -> list[dict[str, Any]]:
     """Check messages and give them the form that chat templates expect.
 
-    Content is one text: the text parts of a list, joined by new lines. With pictures, it is a list of
+    Content is one text: the text parts of a list, joined by new lines. With images, it is a list of
     parts where the template takes that. Arguments of calls are
     objects (what is none is text in one), ``reasoning`` is called ``reasoning_content``, a result
     knows the name of its function, ``developer`` is ``system`` where the template does not know it.
@@ -75,7 +75,7 @@ def template_messages(
         messages: As the request has them; they stay as they are.
         tool_format: Of the model: it may want short ids, or one call to a message.
         template_source: Of the chat template.
-        images: Takes the pictures; None: the model reads text only.
+        images: Takes the images; None: the model reads text only.
 
     Raises:
         RequestError: Names the message and the field that is wrong.

@@ -104,7 +104,7 @@ class OutputParser:
         return Reply(content, reasoning, list(self._writer.calls), self._cut_call)
 
     def finish_reason(self, reason: str) -> str:
-        """``tool_calls`` in place of ``stop`` where there is a complete call.
+        """Return ``tool_calls`` in place of ``stop`` where there is a complete call.
 
         Args:
             reason: Why the text ended: ``stop``, ``length`` or another one.

@@ -102,7 +102,7 @@ class StopScanner:
         self.hit = None
 
     def scan(self, text: str, start: int) -> tuple[str, int]:
-        """As :meth:`feed` from an index on; also returns the index behind the stop string."""
+        """Do what :meth:`feed` does from an index on; also return the index behind the stop string."""
         if self.hit is not None:
             return "", start
         if not self._stops:

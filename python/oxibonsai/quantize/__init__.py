@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from oxibonsai import _core
-from oxibonsai.checkpoint.model_file import SPLIT_KEYS, ModelFile
+from oxibonsai.checkpoint.gguf import SPLIT_KEYS
+from oxibonsai.checkpoint.reader import Reader
 from oxibonsai.errors import RequestError
 from oxibonsai.files.progress import Progress, counted
 from oxibonsai.files.whole_file import follow_links, written_whole
 from oxibonsai.quantize.blocks import Loss, encode_matrix
-from oxibonsai.quantize.choice import TypeRules
 from oxibonsai.quantize.importance import ImportanceMatrix
 from oxibonsai.quantize.mixes import find_mix, mix_names
 from oxibonsai.quantize.plan import Plan, make_plan
+from oxibonsai.quantize.type_choice import TypeRules
 
 __all__ = ["Loss", "Plan", "TypeRules", "find_mix", "make_plan", "mix_names", "quantize", "write"]
 
@@ -26,7 +27,7 @@ _BLOCKS_VERSION = 2  # of the layouts of blocks, as ggml counts them
 
 
 def quantize(
-    file: ModelFile,
+    file: Reader,
     out: str | os.PathLike[str],
     type_name: str,
     *,
@@ -106,13 +107,13 @@ def _write_metadata(plan: Plan, writer: _core.GgufWriter, imatrix_name: str) -> 
         if key in new:
             writer.add_metadata(key, *new.pop(key))
         elif key not in SPLIT_KEYS and key != _FILE_TYPE:
-            writer.copy_metadata(file.shards[0], key)
+            file.copy_metadata(writer, key)
     for key, entry in new.items():
         writer.add_metadata(key, *entry)
 
 
 def _new_keys(plan: Plan, imatrix_name: str) -> dict[str, tuple[Any, str]]:
-    """How the file is quantized, under llama.cpp's keys."""
+    """Return how the file is quantized, under llama.cpp's keys."""
     keys: dict[str, tuple[Any, str]] = {_VERSION: (_BLOCKS_VERSION, "u32")}
     if plan.file_type is not None:
         keys[_FILE_TYPE] = (plan.file_type, "u32")

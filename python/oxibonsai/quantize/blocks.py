@@ -59,7 +59,7 @@ class Matrix:
     importance: Floats | None = None
 
     def slabs(self) -> list[tuple[int, int]]:
-        """First and last row of each part that is encoded by itself."""
+        """Return first and last row of each part that is encoded by itself."""
         height = max(1, _SLAB_WEIGHTS // self.cols)
         return [(i, min(i + height, self.rows)) for i in range(0, self.rows, height)]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.quantize.blocks import Floats
-from oxibonsai.quantize.choice import Choice
+from oxibonsai.quantize.type_choice import Choice
 from oxibonsai.quantize.weight_types import encodable_types
 
 
@@ -22,14 +22,14 @@ class ImportanceMatrix(Protocol):
 
     @property
     def datasets(self) -> Sequence[str]:
-        """Names of the texts that it was computed from."""
+        """Return the names of the texts that it was computed from."""
 
     @property
     def chunk_count(self) -> int:
-        """Pieces of text that the model ran over; 0: not known."""
+        """Return the pieces of text that the model ran over; 0: not known."""
 
     def importance(self, tensor_name: str) -> Floats | None:
-        """Mean squares of a weight's inputs, by column; None for a weight that has no entry."""
+        """Return the mean squares of a weight's inputs, by column; None for a weight that has no entry."""
 
 
 def check_importance(choices: Sequence[Choice], imatrix: ImportanceMatrix | None) -> None:

@@ -58,12 +58,12 @@ def _first(part: int) -> Condition:
 
 
 def _layers(count: int) -> Condition:
-    """So many layers from the first."""
+    """Return whether a layer is one of the first."""
     return lambda place: place.index < count
 
 
 def _middle(place: Place) -> bool:
-    """All layers but the first and the last eighth."""
+    """Return whether a layer is in neither the first nor the last eighth."""
     return place.count // 8 <= place.index < 7 * place.count // 8
 
 
@@ -238,9 +238,22 @@ _ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 
 
 def file_type_of(type_name: str) -> int | None:
-    """``general.file_type`` of a file that is mostly of one type; None: llama.cpp has none."""
+    """Return ``general.file_type`` of a file that is mostly of one type; None: llama.cpp has none."""
     mix = MIXES.get(type_name)
     return None if mix is None else mix.file_type
+
+
+def mix_of_file(file_type: int | None, type_name: str) -> str:
+    """Return the name of the mix that a file was written with, as ``Q4_K_M``.
+
+    Args:
+        file_type: Its ``general.file_type``; None: it has none.
+        type_name: Type of most of its weights, which is its name where the number names no such mix.
+    """
+    named = (
+        name for name, mix in MIXES.items() if mix.file_type == file_type and mix.base == type_name
+    )
+    return next(named, type_name) if file_type is not None else type_name
 
 
 def mix_names() -> list[str]:

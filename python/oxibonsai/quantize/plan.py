@@ -7,11 +7,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from oxibonsai import _core
-from oxibonsai.checkpoint.model_file import ModelFile
+from oxibonsai.checkpoint.reader import Reader
 from oxibonsai.errors import RequestError
 from oxibonsai.quantize.blocks import Floats, Loss, Matrix, sample_loss
-from oxibonsai.quantize.choice import Choice, ModelShape, Tensor, TypeRules, choose
 from oxibonsai.quantize.importance import ImportanceMatrix, check_importance, importance_of
+from oxibonsai.quantize.type_choice import Choice, ModelShape, Tensor, TypeRules, choose
 from oxibonsai.quantize.weight_types import WeightType, encodable_types, type_named
 
 _SAMPLE_WEIGHTS = 1 << 16  # of each tensor, to foretell what is lost
@@ -31,7 +31,7 @@ _LARGEST_LOSS_OF_SCALES = 0.01
 _FLOATS = ("F32", "F16", "BF16")
 
 # Types that llama.cpp has no number for, or does not take as weights.
-_OWN_TYPES = ("Q8_1", "Q8_K", "F8_E4M3", "F8_E5M2", "Q2_0_g128", "TQ2_0_g128", "PTQ1_0")
+OWN_TYPES = ("Q8_1", "Q8_K", "F8_E4M3", "F8_E5M2", "Q2_0_g128", "TQ2_0_g128", "PTQ1_0")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Plan:
         imatrix: The importance of columns, where it is given.
     """
 
-    file: ModelFile
+    file: Reader
     choices: list[Choice]
     file_type: int | None
     imatrix: ImportanceMatrix | None
@@ -78,7 +78,7 @@ class Plan:
         return None if self.imatrix is None else importance_of(choice, self.imatrix)
 
     def expected_losses(self) -> dict[str, Loss]:
-        """By type for binary or ternary weights: what it loses, measured on samples of the tensors."""
+        """Return by type for binary or ternary weights what it loses on samples of the tensors."""
         losses: defaultdict[str, Loss] = defaultdict(Loss)
         for choice in self.choices:
             if choice.type.name in _FEW_VALUES and not choice.kept:
@@ -107,7 +107,7 @@ class Plan:
     def _notes(self) -> list[str]:
         notes = []
         new = [c for c in self.choices if not c.kept]
-        if own := sorted({c.type.name for c in new} & {*_OWN_TYPES}):
+        if own := sorted({c.type.name for c in new} & {*OWN_TYPES}):
             notes.append(f"llama.cpp does not read {', '.join(own)}; oxibonsai does")
         if self.imatrix is not None:
             absent = [c.tensor.name for c in new if self._lacks_entry(c)]
@@ -125,8 +125,8 @@ class Plan:
         return used and not looked_up and self._importance(choice) is None
 
 
-def make_plan(file: ModelFile, rules: TypeRules, imatrix: ImportanceMatrix | None) -> Plan:
-    """Chooses a type for each tensor of a file, and checks that it can be had.
+def make_plan(file: Reader, rules: TypeRules, imatrix: ImportanceMatrix | None) -> Plan:
+    """Choose a type for each tensor of a file, and check that it can be had.
 
     Raises:
         RequestError: A pattern matches nothing, or a type needs an importance matrix.
@@ -147,7 +147,7 @@ def make_plan(file: ModelFile, rules: TypeRules, imatrix: ImportanceMatrix | Non
 
 
 def _refuse_two_layouts(choices: list[Choice]) -> None:
-    """Types that share a number can't be told apart in one file."""
+    """Refuse types that share a number: they can't be told apart in one file."""
     named: dict[int, str] = {}
     for choice in choices:
         number, name = choice.type.gguf_id, choice.type.name
@@ -159,7 +159,7 @@ def _refuse_two_layouts(choices: list[Choice]) -> None:
 
 
 def fallback_warnings(choices: list[Choice]) -> list[str]:
-    """One sentence for each type that gave way to another."""
+    """Return one sentence for each type that gave way to another."""
     found: defaultdict[tuple[str, str], list[Tensor]] = defaultdict(list)
     for choice in choices:
         if choice.wanted is not None:

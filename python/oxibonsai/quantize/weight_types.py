@@ -30,7 +30,7 @@ class WeightType:
         return self.nbytes * 8 / self.group
 
     def size(self, weights: int) -> int:
-        """Bytes of so many weights, a multiple of the group."""
+        """Return the bytes of so many weights, a multiple of the group."""
         return weights // self.group * self.nbytes
 
 
@@ -58,7 +58,7 @@ def type_named(name: str) -> WeightType:
 
 @cache
 def encodable_types() -> dict[str, str]:
-    """Whether each type is encoded with importance: unused, optional or needed."""
+    """Return whether each type is encoded with importance: unused, optional or needed."""
     return _core.encoders()
 
 

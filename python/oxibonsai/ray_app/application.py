@@ -82,12 +82,12 @@ def _resources(settings: Settings) -> dict[str, float]:
 
 
 def _most_fronts_of_a_node(fronts: int) -> int:
-    """They are spread evenly; Ray may put actors without CPUs on one node, whose loss would end all."""
+    """Return how many fronts a node gets at most, so that the loss of one does not end all."""
     return 1 if fronts == 1 else -(-fronts // len(_nodes()))
 
 
 def _node_cpus() -> int:
-    """Threads of an engine that has a node for itself: the CPUs of the smallest one that has any."""
+    """Return threads of an engine that has a node for itself: the CPUs of the smallest one that has any."""
     cpus = [node["Resources"].get("CPU", 0) for node in _nodes()]
     found = [int(count) for count in cpus if count >= 1]
     if not found:

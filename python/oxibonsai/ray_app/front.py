@@ -57,7 +57,7 @@ class Front:
         self._allow_public = allow_public
 
     async def __call__(self, request: Request) -> Response:
-        """Answers a request of a client."""
+        """Answer a request of a client."""
         if not self._allow_public and not _is_local(request):
             return _error(403, _NO_KEY, "permission_error")
         body = await self._body(request)

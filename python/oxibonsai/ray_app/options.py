@@ -56,7 +56,7 @@ class ScaleOptions(BaseModel):
 
 
 def read_arguments(args: Mapping[str, Any]) -> tuple[ScaleOptions, Settings]:
-    """Divides the arguments into the options of scaling and the server's settings.
+    """Divide the arguments into the options of scaling and the server's settings.
 
     Raises:
         RequestError: An unknown argument, one that is Ray's own, or an invalid value.
@@ -88,7 +88,7 @@ def read_arguments(args: Mapping[str, Any]) -> tuple[ScaleOptions, Settings]:
 
 
 def refusal(settings: Settings) -> str:
-    """Why there can't be another replica."""
+    """Return why there can't be another replica."""
     return (
         f"more than one replica needs a store that all of them share, and {settings.store_url} "
         "belongs to one: set store to postgresql+psycopg://user:password@host/name"

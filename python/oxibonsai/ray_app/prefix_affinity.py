@@ -72,7 +72,7 @@ class PrefixAffinity(Generic[Replica]):
             self._sent.popitem(last=False)
 
     def forget(self, replica: Replica) -> None:
-        """Forgets a replica that is gone."""
+        """Forget a replica that is gone."""
         for block in [b for b, sent in self._sent.items() if replica in sent]:
             del self._sent[block][replica]
             if not self._sent[block]:
@@ -114,7 +114,7 @@ def prompt_blocks(body: bytes, salt: str = "") -> list[Block]:
 
 
 def _text(value: Any) -> str:
-    """Texts of which one is a beginning of the other where the values are."""
+    """Return the texts of which one is a beginning of the other where the values are."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):

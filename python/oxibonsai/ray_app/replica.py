@@ -18,7 +18,7 @@ from oxibonsai.ray_app.forwarded import AnswerHead, ForwardedRequest
 from oxibonsai.ray_app.options import refusal
 from oxibonsai.server.admin.logs import configure_logs
 from oxibonsai.server.allocator import return_freed_memory
-from oxibonsai.server.http.disconnect import CLIENT_IS_GONE
+from oxibonsai.server.http.connection import CLIENT_IS_GONE
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.state_lock import locked_state
 
@@ -47,7 +47,7 @@ class EngineReplica:
     def __init__(self, settings: Settings) -> None:
         from oxibonsai.server.app import create_app
         from oxibonsai.server.engine_backend import served_models
-        from oxibonsai.server.stores.housekeeping import start_housekeeping
+        from oxibonsai.server.stores.store import start_housekeeping
 
         configure_logs(settings)
         return_freed_memory()
@@ -125,6 +125,8 @@ class EngineReplica:
     def _close_store(self) -> None:
         if self._app.peers is not None:
             self._app.peers.close()
+        if self._app.mcp is not None:
+            self._app.mcp.close()
         self._app.store.close()
 
     def __del__(self) -> None:

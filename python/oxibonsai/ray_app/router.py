@@ -37,7 +37,7 @@ class PrefixAffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray may not 
         candidate_replicas: list[RunningReplica],
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
-        """Ranks of replicas: the preferred one if there is one, then two others."""
+        """Return the ranks of replicas: the preferred one if there is one, then two others."""
         two = random.sample(candidate_replicas, min(2, len(candidate_replicas)))
         blocks = _blocks(pending_request)
         if not blocks:

@@ -1,28 +1,22 @@
-"""From logits to tokens."""
+"""From logits to tokens: the parameters; what draws with them is in ``sampler``.
 
-from oxibonsai.sampling.params import GREEDY, SamplingParams, bounds
-from oxibonsai.sampling.presets import PRESETS, ModelPreset, bonsai_preset, preset
-from oxibonsai.sampling.sampler import (
-    Sampler,
-    TokenLogprobs,
-    breaker_ids,
-    token_logprobs,
-    word_tokens,
+Importing this loads neither numpy nor the core: settings and command lines need no more.
+"""
+
+from oxibonsai.sampling.params import (
+    GREEDY,
+    PARAMETERS,
+    PRESETS,
+    Parameter,
+    SamplingParams,
+    preset,
 )
-from oxibonsai.sampling.top_logits import TopLogits
 
 __all__ = [
     "GREEDY",
+    "PARAMETERS",
     "PRESETS",
-    "ModelPreset",
-    "Sampler",
+    "Parameter",
     "SamplingParams",
-    "TokenLogprobs",
-    "TopLogits",
-    "bonsai_preset",
-    "bounds",
-    "breaker_ids",
     "preset",
-    "token_logprobs",
-    "word_tokens",
 ]

@@ -1,118 +1,259 @@
-"""How tokens are chosen: one validated record of a request's sampling fields."""
+"""The table of sampling parameters: a record with one field for each.
+
+A field says its type, default and range, what it does, and its names in other programs. The fields
+of requests, the command line's options, the server's settings, Ollama's options and the table in
+docs/sampling.md are made from it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from numbers import Integral, Real
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any
 
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling.chain import STEP_NAMES
+from oxibonsai.sampling.checks import (
+    LAST_TOKENS,
+    MOST,
+    POSITIVE,
+    POSITIVE_SHARE,
+    SHARE,
+    STEP_NAMES,
+    STEPS,
+    STRINGS,
+    TOKEN_IDS,
+    WORDS,
+    Bounds,
+    Check,
+    OrNone,
+    biases,
+    flag,
+    integer,
+    number,
+    refusal,
+)
 
 # Below it every difference of two logits decides, as at 0.
 _SMALLEST_TEMPERATURE = 1e-20
 
 
 @dataclass(frozen=True)
-class SamplingParams:
-    """Choice of tokens for one sequence. Neutral values do nothing; formulas: docs/sampling.md.
+class Parameter:
+    """A row of the table.
 
     Attributes:
-        max_tokens: New tokens at most, 1 or more; None: until the context is full.
-        min_tokens: The text doesn't end before so many tokens.
-        stop: The text ends before the first of these strings.
-        stop_token_ids: Tokens that end the text besides the model's own.
-        ignore_eos: Go on past the end of the text.
-        seed: Of the draws, 0 <= seed < 2**64; None: a new one for each request.
-        samplers: Which steps run, in which order; names of ``chain.CHAIN``. A step left out doesn't
-            run. A temperature of 0 takes the most likely token in any order.
-        logit_bias: Added to the logits of these ids, -100 to 100.
-        banned_tokens: Ids that are never chosen.
-        allowed_tokens: Ids of which all tokens are, the end of the text among them only if it is
-            listed; empty: all.
-        bad_words: Strings that are never generated, with a space before them or without, as the
-            tokens that they are in a text of their own; or the ids of such tokens.
-        repetition_penalty: Divides positive logits of tokens seen before and multiplies negative
-            ones; 1: none (Keskar et al. 2019).
-        repetition_window: How many last tokens count as seen; -1: all.
-        presence_penalty: Taken off the logit of each generated token, -2 to 2; 0: none.
-        frequency_penalty: Taken off once for each time it was generated, -2 to 2; 0: none.
-        dry_multiplier: Strength of the penalty on repeated passages; 0: none.
-        dry_base: By which it grows with each token of the passage, at least 1.
-        dry_allowed_length: Passages of fewer tokens are free, at least 1.
-        dry_penalty_last_n: How many last tokens are searched; -1: all, 0: none.
-        dry_sequence_breakers: Strings whose tokens end a passage.
-        xtc_probability: Chance that the top choices are dropped, 0 to 1; 0: never.
-        xtc_threshold: Probability from which a token is a top choice, 0 to 1.
-        typical_p: Mass of the most typical tokens kept; 1: all (Meister et al. 2022).
-        top_a: Keep tokens with at least this share of the squared top probability; 0: all.
-        eta_cutoff: Drop less likely tokens, the entropy considered; 0: none (Hewitt et al. 2022).
-        epsilon_cutoff: Drop less likely tokens; 0: none.
-        temperature: Logits are divided by it; 0: the most likely token, always.
-        dynatemp_range: The temperature moves so far to both sides, with the entropy; 0: fixed.
-        dynatemp_exponent: Above 1: closer to the low end.
-        top_k: Keep the k most likely tokens; 0: all.
-        min_p: Keep tokens with at least this share of the top probability; 0: all.
-        top_p: Keep the smallest set of most likely tokens whose probabilities sum to at least this; 1: all.
-        mirostat: 1 or 2: control the surprisal in place of top_k, min_p and top_p; 0: off (Basu et al.
-            2021).
-        mirostat_tau: The target surprisal, in bits.
-        mirostat_eta: How fast it is corrected, 0 to 1.
-        logprobs: Report the log-probability of each token under the model's own distribution.
-        top_logprobs: And those of so many most likely ones, 0 to 20.
-        drawn_logprobs: Report both of the distribution that the token was drawn from instead, after
-            all other parameters; tokens that could not come are left out.
+        name: Of the field of :class:`SamplingParams`.
+        default: Its default.
+        check: What it may be.
+        text: What it does.
+        options: The command line's options.
+        panel: Of the command line's help.
+        request: Names in requests, llama-server's first; none: requests have no such field.
+        asked: The range in requests, where it is wider than ``check``.
+        server: The server's default, which is llama-server's, where ``--NAME`` sets another one.
+        server_range: The range of that setting, where it is narrower.
+        ollama: Whether Ollama's options have it, under the first of ``request``.
+    """
+
+    name: str
+    default: Any
+    check: Check
+    text: str
+    options: tuple[str, ...]
+    panel: str
+    request: tuple[str, ...]
+    asked: Bounds | None
+    server: float | None
+    server_range: Bounds | None
+    ollama: bool
+
+    @property
+    def bounds(self) -> Bounds:
+        """The range of a parameter that is a number."""
+        found = self.check.bounds if isinstance(self.check, OrNone) else self.check
+        assert isinstance(found, Bounds), f"{self.name} is no number"
+        return found
+
+    @property
+    def number(self) -> type[float] | type[int] | None:
+        """``float`` or ``int`` of a parameter that is always a number; None of the others."""
+        if not isinstance(self.check, Bounds):
+            return None
+        return int if self.check.integer else float
+
+    def limits(self, allowed: Bounds | None = None) -> dict[str, float | None]:
+        """Return a range, its own if none is given, as pydantic's ``Field`` takes it."""
+        b = allowed or self.bounds
+        return {"gt" if b.above else "ge": b.low, "le": b.high}
+
+
+def _parameter(
+    default: Any,
+    check: Check,
+    text: str,
+    *,
+    options: tuple[str, ...] = (),
+    panel: str = "Further sampling",
+    request: tuple[str, ...] | None = None,
+    asked: Bounds | None = None,
+    server: float | None = None,
+    server_range: Bounds | None = None,
+    ollama: bool = False,
+) -> Any:
+    """Return a field; names that are not given are the field's own."""
+    row = (check, text, options, panel, request, asked, server, server_range, ollama)
+    if isinstance(default, dict):  # no hash
+        return field(default_factory=lambda: default, hash=False, metadata={"row": row})
+    return field(default=default, metadata={"row": row})
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """Choice of tokens for one sequence. Neutral values do nothing; formulas: docs/sampling.md.
 
     Raises:
         RequestError: A value of the wrong type or out of range; the message names the field.
     """
 
-    max_tokens: int | None = None
-    temperature: float = 0.7
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    repetition_window: int = 64
-    seed: int | None = None
-    ignore_eos: bool = False
-    min_tokens: int = 0
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    samplers: tuple[str, ...] = STEP_NAMES
-    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
-    banned_tokens: tuple[int, ...] = ()
-    allowed_tokens: tuple[int, ...] = ()
-    bad_words: tuple[str | tuple[int, ...], ...] = ()
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    dry_multiplier: float = 0.0
-    dry_base: float = 1.75
-    dry_allowed_length: int = 2
-    dry_penalty_last_n: int = -1
-    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
-    xtc_probability: float = 0.0
-    xtc_threshold: float = 0.1
-    typical_p: float = 1.0
-    top_a: float = 0.0
-    eta_cutoff: float = 0.0
-    epsilon_cutoff: float = 0.0
-    dynatemp_range: float = 0.0
-    dynatemp_exponent: float = 1.0
-    mirostat: int = 0
-    mirostat_tau: float = 5.0
-    mirostat_eta: float = 0.1
-    logprobs: bool = False
-    top_logprobs: int = 0
-    drawn_logprobs: bool = False
+    # fmt: off
+    max_tokens: int | None = _parameter(
+        None, OrNone(integer(1)), "New tokens at most; None: until the context is full.",
+        options=("--max-tokens", "-n", "--n-predict", "--predict"), panel="Length", request=(),
+    )
+    temperature: float = _parameter(
+        0.7, number(0.0), "0 always takes the most likely token.",
+        options=("--temperature", "--temp"), panel="Sampling", ollama=True,
+        server=0.8, server_range=number(0.0, 100.0),
+    )
+    top_k: int = _parameter(
+        40, integer(0, MOST), "Keep the k most likely tokens; 0: all.",
+        panel="Sampling", asked=integer(-1), server=40, ollama=True,
+    )
+    top_p: float = _parameter(
+        0.95, POSITIVE_SHARE, "Keep the most likely tokens up to this total probability; 1: all.",
+        panel="Sampling", asked=SHARE, server=0.95, ollama=True,
+    )
+    min_p: float = _parameter(
+        0.0, SHARE, "Keep tokens with this share of the top probability; 0: all.",
+        panel="Sampling", server=0.05, ollama=True,
+    )
+    repetition_penalty: float = _parameter(
+        1.0, POSITIVE, "Against tokens seen before; 1: none.",
+        options=("--repetition-penalty", "--repeat-penalty"), panel="Sampling",
+        request=("repeat_penalty", "repetition_penalty"), server=1.0, ollama=True,
+    )
+    repetition_window: int = _parameter(
+        64, LAST_TOKENS, "Last tokens it looks at; -1: all.",
+        options=("--repetition-window", "--repeat-last-n"), panel="Sampling",
+        request=("repeat_last_n",), server=64, ollama=True,
+    )
+    seed: int | None = _parameter(
+        None, OrNone(integer(0, 2**64 - 1)), "The same seed gives the same text. Default: random.",
+        options=("--seed", "-s"), panel="Sampling",
+    )
+    ignore_eos: bool = _parameter(False, flag, "Go on past the end of the text.", panel="Length")
+    min_tokens: int = _parameter(
+        0, integer(0), "No end of the text before so many tokens.", panel="Length"
+    )
+    stop: tuple[str, ...] = _parameter(
+        (), STRINGS, "End before this text.",
+        options=("--stop", "--reverse-prompt", "-r"), panel="Length",
+    )
+    stop_token_ids: tuple[int, ...] = _parameter(
+        (), TOKEN_IDS, "End at this token.", options=("--stop-token-id",), panel="Length"
+    )
+    samplers: tuple[str, ...] = _parameter(
+        STEP_NAMES, STEPS, "Which steps run, in which order."
+    )
+    logit_bias: Mapping[int, float] = _parameter(
+        {}, biases, "Make a token more or less likely.",
+        options=("--logit-bias", "-l"), panel="Sampling",
+    )
+    banned_tokens: tuple[int, ...] = _parameter(
+        (), TOKEN_IDS, "Never choose this token.", options=("--ban-token",), request=()
+    )
+    allowed_tokens: tuple[int, ...] = _parameter(
+        (), TOKEN_IDS, "Choose none but these; the end of the text is one.",
+        options=("--allow-token",), request=("allowed_token_ids",),
+    )
+    bad_words: tuple[str | tuple[int, ...], ...] = _parameter(
+        (), WORDS, "Never write this, with a space before it or without.", options=("--bad-word",)
+    )
+    presence_penalty: float = _parameter(
+        0.0, number(-2.0, 2.0), "Against generated tokens, once each; 0: none.",
+        panel="Sampling", server=0.0, ollama=True,
+    )
+    frequency_penalty: float = _parameter(
+        0.0, number(-2.0, 2.0), "Against generated tokens, each time; 0: none.",
+        panel="Sampling", server=0.0, ollama=True,
+    )
+    dry_multiplier: float = _parameter(
+        0.0, number(0.0), "Against repeated passages (DRY); 0: none."
+    )
+    dry_base: float = _parameter(
+        1.75, number(1.0), "Growth of DRY with the length of the passage.", asked=number(0.0)
+    )
+    dry_allowed_length: int = _parameter(
+        2, integer(1, MOST), "Passages shorter than this are free."
+    )
+    dry_penalty_last_n: int = _parameter(
+        -1, LAST_TOKENS, "Last tokens that DRY searches; -1: all, 0: none."
+    )
+    dry_sequence_breakers: tuple[str, ...] = _parameter(
+        ("\n", ":", '"', "*"), STRINGS,
+        "A text that ends a passage for DRY, in place of the default ones; none: no such text.",
+        options=("--dry-sequence-breaker",),
+    )
+    xtc_probability: float = _parameter(
+        0.0, SHARE, "Chance to drop the top choices (XTC); 0: never."
+    )
+    xtc_threshold: float = _parameter(0.1, SHARE, "Probability of a top choice.")
+    typical_p: float = _parameter(
+        1.0, POSITIVE_SHARE, "Keep the most typical tokens up to this total probability; 1: all.",
+        options=("--typical-p", "--typical"), request=("typical_p", "typ_p"), ollama=True,
+    )
+    top_a: float = _parameter(
+        0.0, SHARE, "Keep tokens with this share of the squared top probability; 0: all."
+    )
+    eta_cutoff: float = _parameter(
+        0.0, SHARE, "Drop tokens below a cutoff that follows the entropy; 0: none."
+    )
+    epsilon_cutoff: float = _parameter(0.0, SHARE, "Drop tokens below this probability; 0: none.")
+    dynatemp_range: float = _parameter(
+        0.0, number(0.0), "The temperature follows the entropy this far; 0: fixed."
+    )
+    dynatemp_exponent: float = _parameter(
+        1.0, POSITIVE, "Shape of the dynamic temperature.",
+        options=("--dynatemp-exponent", "--dynatemp-exp"),
+    )
+    mirostat: int = _parameter(
+        0, integer(0, 2),
+        "1 or 2: control the surprisal; top-k, min-p and top-p are not used. 0: off.", ollama=True,
+    )
+    mirostat_tau: float = _parameter(
+        5.0, number(0.0), "Target surprisal of mirostat, in bits.",
+        options=("--mirostat-tau", "--mirostat-ent"), ollama=True,
+    )
+    mirostat_eta: float = _parameter(
+        0.1, SHARE, "How fast mirostat corrects.",
+        options=("--mirostat-eta", "--mirostat-lr"), ollama=True,
+    )
+    logprobs: bool = _parameter(False, flag, "Report the probability of each token.", request=())
+    top_logprobs: int = _parameter(
+        0, integer(0, 20), "With --logprobs: so many of the most likely tokens too.", request=()
+    )
+    drawn_logprobs: bool = _parameter(
+        False, flag, "With --logprobs: of the distribution that tokens are drawn from.", request=()
+    )
+    # fmt: on
 
     def __post_init__(self) -> None:
-        for name, check in _CHECKS.items():
+        for name, row in PARAMETERS.items():
             # Frozen: the checked value, in its plain type, takes the place of the given one.
-            object.__setattr__(self, name, check(name, getattr(self, name)))
+            object.__setattr__(self, name, row.check(name, getattr(self, name)))
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise _refusal("min_tokens", self.min_tokens, f"at most max_tokens ({self.max_tokens})")
+            raise refusal("min_tokens", self.min_tokens, f"at most max_tokens ({self.max_tokens})")
 
     @property
     def greedy(self) -> bool:
@@ -120,163 +261,49 @@ class SamplingParams:
         return self.temperature < _SMALLEST_TEMPERATURE
 
 
-Check = Callable[[str, Any], Any]
+def _table() -> dict[str, Parameter]:
+    table = {}
+    for f in fields(SamplingParams):
+        check, text, options, panel, request, asked, server, server_range, ollama = f.metadata[
+            "row"
+        ]
+        default = f.default_factory() if callable(f.default_factory) else f.default
+        table[f.name] = Parameter(
+            f.name, default, check, text, options or (f"--{f.name.replace('_', '-')}",), panel,
+            (f.name,) if request is None else request, asked, server, server_range, ollama,
+        )  # fmt: skip
+    return table
 
 
-def _refusal(name: str, value: object, wanted: str) -> RequestError:
-    return RequestError(f"{name} is {value!r}; it must be {wanted}")
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The range of a numeric parameter.
-
-    Attributes:
-        low: The smallest value, or what every value is above.
-        high: The largest value; None: there is none.
-        above: ``low`` itself is outside.
-        integer: Only integers.
-    """
-
-    low: float
-    high: float | None = None
-    above: bool = False
-    integer: bool = False
-
-    def __str__(self) -> str:
-        kind = "an integer," if self.integer else "a number"
-        start = f"above {self.low:g}" if self.above else f"{self.low:g} or more"
-        # An integer is written out: %g rounds 2**64 - 1.
-        high = "" if self.high is None else f"{self.high}" if self.integer else f"{self.high:g}"
-        return f"{kind} {start}" + (f" and at most {high}" if high else "")
-
-    def __call__(self, name: str, value: Any) -> Any:
-        """Return the value as a plain number; RequestError where it is outside.
-
-        A number that is no integer must be a finite float32, as a logit is one.
-        """
-        if isinstance(value, bool) or not isinstance(value, Integral if self.integer else Real):
-            raise _refusal(name, value, str(self))
-        plain: Callable[[Any], float] = int if self.integer else float
-        number = plain(value)
-        inside = number > self.low if self.above else number >= self.low
-        if not inside or (self.high is not None and number > self.high):
-            raise _refusal(name, value, str(self))
-        if not self.integer and number > 3e38:
-            raise _refusal(name, value, str(self))
-        return number
-
-
-def _number(low: float, high: float | None = None, *, above: bool = False) -> Bounds:
-    return Bounds(low, high, above)
-
-
-def _integer(low: int, high: int | None = None) -> Bounds:
-    return Bounds(low, high, integer=True)
-
-
-def _or_none(check: Check) -> Check:
-    return lambda name, value: None if value is None else check(name, value)
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _refusal(name, value, "True or False")
-    return value
-
-
-def _each(check: Check, wanted: str) -> Check:
-    """Return a tuple of checked items out of any collection of them that is no string."""
-
-    def check_all(name: str, value: Any) -> tuple[Any, ...]:
-        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-            raise _refusal(name, value, wanted)
-        return tuple(check(name, item) for item in value)
-
-    return check_all
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise _refusal(name, value, "made of strings that are not empty")
-    return value
-
-
-def _step_name(name: str, value: Any) -> str:
-    if value not in STEP_NAMES:
-        raise RequestError(f"{name} names {value!r}; the steps are {', '.join(STEP_NAMES)}")
-    return str(value)
-
-
-def _bias(name: str, value: Any) -> dict[int, float]:
-    if not isinstance(value, Mapping):
-        raise _refusal(name, value, "a mapping of token ids to numbers from -100 to 100")
-    number = _number(-100.0, 100.0)
-    return {_token_id(name, key): number(name, bias) for key, bias in value.items()}
-
-
-def _word(name: str, value: Any) -> str | tuple[int, ...]:
-    if isinstance(value, str) or not value:
-        return _text(name, value)
-    ids: tuple[int, ...] = _token_ids(name, value)
-    return ids
-
-
-_MOST = 2**31 - 1  # the core uses 32-bit counts
-_token_id = _integer(0, _MOST)
-_token_ids = _each(_token_id, "a list of token ids")
-_strings = _each(_text, "a list of strings")
-_share = _number(0.0, 1.0)
-_positive_share = _number(0.0, 1.0, above=True)
-_last = _integer(-1, _MOST)
-
-_CHECKS: dict[str, Check] = {
-    "max_tokens": _or_none(_integer(1)),
-    "min_tokens": _integer(0),
-    "stop": _strings,
-    "stop_token_ids": _token_ids,
-    "ignore_eos": _flag,
-    "seed": _or_none(_integer(0, 2**64 - 1)),
-    "samplers": _each(_step_name, "a list of names of steps"),
-    "logit_bias": _bias,
-    "banned_tokens": _token_ids,
-    "allowed_tokens": _token_ids,
-    "bad_words": _each(_word, "a list of strings"),
-    "repetition_penalty": _number(0.0, above=True),
-    "repetition_window": _last,
-    "presence_penalty": _number(-2.0, 2.0),
-    "frequency_penalty": _number(-2.0, 2.0),
-    "dry_multiplier": _number(0.0),
-    "dry_base": _number(1.0),
-    "dry_allowed_length": _integer(1, _MOST),
-    "dry_penalty_last_n": _last,
-    "dry_sequence_breakers": _strings,
-    "xtc_probability": _share,
-    "xtc_threshold": _share,
-    "typical_p": _positive_share,
-    "top_a": _share,
-    "eta_cutoff": _share,
-    "epsilon_cutoff": _share,
-    "temperature": _number(0.0),
-    "dynatemp_range": _number(0.0),
-    "dynatemp_exponent": _number(0.0, above=True),
-    "top_k": _integer(0, _MOST),
-    "min_p": _share,
-    "top_p": _positive_share,
-    "mirostat": _integer(0, 2),
-    "mirostat_tau": _number(0.0),
-    "mirostat_eta": _share,
-    "logprobs": _flag,
-    "top_logprobs": _integer(0, 20),
-    "drawn_logprobs": _flag,
-}
-
-
-def bounds(name: str) -> Bounds:
-    """Return the range of a parameter that is a number."""
-    found = _CHECKS[name]
-    assert isinstance(found, Bounds), f"{name} is no plain number"
-    return found
-
-
+PARAMETERS = _table()
+_ATTRIBUTES = "".join(f"        {p.name}: {p.text}\n" for p in PARAMETERS.values())
+# For help(); a reader of this file has the rows themselves.
+SamplingParams.__doc__ = (SamplingParams.__doc__ or "").replace(
+    "    Raises:", f"    Attributes:\n{_ATTRIBUTES}\n    Raises:"
+)
 GREEDY = SamplingParams(temperature=0.0)
+
+
+PRESETS = MappingProxyType(
+    {
+        "greedy": GREEDY,
+        "balanced": SamplingParams(temperature=0.7, top_k=40, top_p=0.9),
+        "creative": SamplingParams(temperature=1.0, top_k=100, top_p=0.95),
+        "code": SamplingParams(temperature=0.2, top_k=10, top_p=0.8),
+        "precise": SamplingParams(temperature=0.3, top_k=20, top_p=0.85),
+        "conversational": SamplingParams(
+            temperature=0.8, top_k=50, top_p=0.95, repetition_penalty=1.1
+        ),
+    }
+)
+
+
+def preset(name: str) -> SamplingParams:
+    """Return the settings of a name.
+
+    Raises:
+        RequestError: No such preset.
+    """
+    if name not in PRESETS:
+        raise RequestError(f"preset is {name!r}; it must be one of {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -1,10 +1,11 @@
-"""Chooses the tokens of one sequence."""
+"""Choose the tokens of one sequence."""
 
 from __future__ import annotations
 
 import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +13,40 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling.chain import active_steps
 from oxibonsai.sampling.params import SamplingParams
-from oxibonsai.sampling.steps import Context
-from oxibonsai.sampling.top_logits import TopLogits
+from oxibonsai.sampling.steps import Context, active_steps
+
+
+@dataclass(frozen=True)
+class TopLogits:
+    """The k largest logits of a vocabulary.
+
+    Attributes:
+        ids: int32 [k], the largest first, of equal ones the lower id.
+        values: float32 [k], theirs.
+        vocabulary: How many logits there are.
+        fetch: Brings all of them, float32 [vocabulary]; until the device's next step.
+    """
+
+    ids: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float32]
+    vocabulary: int
+    fetch: Callable[[], npt.NDArray[np.float32]]
+
+    def hold(self, k: int, temperature: float = 1.0) -> bool:
+        """Return whether the k largest of all logits divided by the temperature are among these.
+
+        Division can make different logits equal, of which the lower id then comes first: it may be one
+        that is not here, unless the last one here is less than the k-th.
+        """
+        if len(self.ids) == self.vocabulary:
+            return True
+        if len(self.ids) <= k:
+            return False
+        with np.errstate(over="ignore"):
+            largest, least_kept, last = self.values[[0, k - 1, -1]] / np.float32(temperature)
+        return bool(np.isfinite(largest) and least_kept > last)
+
 
 Logits = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.uint32]
@@ -162,7 +193,7 @@ class Sampler:
         return TokenLogprobs(token, 0.0, ((token, 0.0),) if self.params.top_logprobs else ())
 
     def _ends_of_phrases(self, history: Sequence[int], step: int) -> tuple[int, ...]:
-        """Tokens that would complete bad words of which all others have been generated."""
+        """Return the tokens that would complete bad words of which all others have been generated."""
         ends = []
         for *before, last in self._phrases:
             if len(before) <= step and list(history[len(history) - len(before) :]) == before:
@@ -188,13 +219,13 @@ class Sampler:
         return {"seed": self.seed, "mirostat_mu": self._mu}
 
     def restore(self, state: Mapping[str, float | int]) -> None:
-        """Continues from a :meth:`state`."""
+        """Continue from a :meth:`state`."""
         self.seed = int(state["seed"])
         self._mu = float(state["mirostat_mu"])
 
 
 def _first_kept(params: SamplingParams) -> int | None:
-    """How many of the most likely tokens are left after the first step that drops any.
+    """Return how many of the most likely tokens are left after the first step that drops any.
 
     None where that is no ``top_k``, or where logits change before it by more than a division.
     """
@@ -231,7 +262,7 @@ class TokenLogprobs(NamedTuple):
 
 
 def token_logprobs(logits: Logits | TopLogits, token: int, top: int = 0) -> TokenLogprobs:
-    """Natural logarithms of probabilities of the unchanged logits.
+    """Return the natural logarithms of probabilities of the unchanged logits.
 
     Args:
         logits: float32 [vocabulary]; all of them are fetched if they are not here.
@@ -248,7 +279,7 @@ def token_logprobs(logits: Logits | TopLogits, token: int, top: int = 0) -> Toke
 
 
 def breaker_ids(token_texts: Iterable[str], strings: Iterable[str]) -> frozenset[int]:
-    """Ids of the tokens whose text contains one of the strings; ids count from 0."""
+    """Return the ids of the tokens whose text contains one of the strings; ids count from 0."""
     wanted = tuple(strings)
     return frozenset(
         i for i, text in enumerate(token_texts) if any(string in text for string in wanted)
@@ -258,7 +289,7 @@ def breaker_ids(token_texts: Iterable[str], strings: Iterable[str]) -> frozenset
 def word_tokens(
     words: Iterable[str | tuple[int, ...]], encode: Callable[[str], Iterable[int]]
 ) -> tuple[tuple[int, ...], ...]:
-    """Tokens of each word, as it is at the beginning of a text and behind a space; ids as they are."""
+    """Return the tokens of each word, at the beginning of a text and after a space; ids as they are."""
     found: dict[tuple[int, ...], None] = {}
     for word in words:
         if isinstance(word, str):

@@ -1,21 +1,22 @@
-"""The steps of the chain: what each field asks of the candidates, which the core holds.
+"""The steps of the chain and their order: what each field asks of the candidates.
 
+Biases, banned tokens and the mask of a grammar always come first; mirostat and the draw always come
+last. Between them run the steps of ``CHAIN``, in this order or in that of ``SamplingParams.samplers``.
 Formulas and neutral values: docs/sampling.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from oxibonsai._core import Candidates
-
-if TYPE_CHECKING:
-    from oxibonsai.sampling.params import SamplingParams
+from oxibonsai.sampling.checks import STEP_NAMES
+from oxibonsai.sampling.params import SamplingParams
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Context:
 
 
 def penalties(candidates: Candidates, p: SamplingParams, context: Context) -> None:
-    """Repetition over the window, then presence and frequency over what was generated."""
+    """Penalize repetition over the window, then presence and frequency over what was generated."""
     if p.repetition_penalty != 1.0:
         candidates.penalise_repetition(context.last(p.repetition_window), p.repetition_penalty)
     if p.presence_penalty != 0.0 or p.frequency_penalty != 0.0:
@@ -49,7 +50,7 @@ def penalties(candidates: Candidates, p: SamplingParams, context: Context) -> No
 
 
 def dry(candidates: Candidates, p: SamplingParams, context: Context) -> None:
-    """Against tokens that would make a repeated passage longer."""
+    """Penalize tokens that would make a repeated passage longer."""
     candidates.penalise_dry(
         context.last(p.dry_penalty_last_n),
         p.dry_multiplier,
@@ -60,18 +61,18 @@ def dry(candidates: Candidates, p: SamplingParams, context: Context) -> None:
 
 
 def xtc(candidates: Candidates, p: SamplingParams, context: Context) -> None:
-    """By chance, of the tokens above the threshold only the least likely stays."""
+    """Drop by chance all tokens above the threshold but the least likely."""
     if context.chance < p.xtc_probability:
         candidates.drop_top_choices(p.xtc_threshold)
 
 
 def typical(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """Tokens whose surprisal is closest to the entropy."""
+    """Keep the tokens whose surprisal is closest to the entropy."""
     candidates.keep_typical(p.typical_p)
 
 
 def top_a(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """Tokens with at least ``top_a`` times the squared largest probability."""
+    """Keep the tokens with at least ``top_a`` times the squared largest probability."""
     candidates.keep_top_a(p.top_a)
 
 
@@ -101,10 +102,54 @@ def top_k(candidates: Candidates, p: SamplingParams, _: Context) -> None:
 
 
 def min_p(candidates: Candidates, p: SamplingParams, _: Context) -> None:
-    """Tokens with at least ``min_p`` times the largest probability."""
+    """Keep the tokens with at least ``min_p`` times the largest probability."""
     candidates.keep_min_p(p.min_p)
 
 
 def top_p(candidates: Candidates, p: SamplingParams, _: Context) -> None:
     """Keep the smallest set of most likely tokens whose probabilities sum to at least ``top_p``."""
     candidates.keep_top_p(p.top_p)
+
+
+class Step(NamedTuple):
+    """One step: its name in ``samplers``, what it does, and whether a request asks for it."""
+
+    name: str
+    apply: Callable[[Candidates, SamplingParams, Context], None]
+    active: Callable[[SamplingParams], bool]
+
+
+def _penalises(p: SamplingParams) -> bool:
+    repetition = p.repetition_penalty != 1.0 and p.repetition_window != 0
+    return repetition or p.presence_penalty != 0.0 or p.frequency_penalty != 0.0
+
+
+def _heats(p: SamplingParams) -> bool:
+    return not p.greedy and (p.temperature != 1.0 or p.dynatemp_range != 0.0)
+
+
+CHAIN = (
+    Step("penalties", penalties, _penalises),
+    Step("dry", dry, lambda p: p.dry_multiplier != 0.0 and p.dry_penalty_last_n != 0),
+    Step("xtc", xtc, lambda p: p.xtc_probability != 0.0),
+    Step("typ_p", typical, lambda p: p.typical_p != 1.0),
+    Step("top_a", top_a, lambda p: p.top_a != 0.0),
+    Step("eta", eta, lambda p: p.eta_cutoff != 0.0),
+    Step("epsilon", epsilon, lambda p: p.epsilon_cutoff != 0.0),
+    Step("temperature", temperature, _heats),
+    Step("top_k", top_k, lambda p: p.top_k != 0 and p.mirostat == 0),
+    Step("min_p", min_p, lambda p: p.min_p != 0.0 and p.mirostat == 0),
+    Step("top_p", top_p, lambda p: p.top_p != 1.0 and p.mirostat == 0),
+)
+assert tuple(step.name for step in CHAIN) == STEP_NAMES
+
+_BY_NAME = {step.name: step for step in CHAIN}
+_KEEP_THE_TOP = {"top_a", "eta", "epsilon", "top_k", "min_p", "top_p"}
+
+
+def active_steps(params: SamplingParams) -> list[Step]:
+    """Return the steps that the request asks for, in its order; neutral ones are left out."""
+    chosen = [step for name in params.samplers if (step := _BY_NAME[name]).active(params)]
+    while params.greedy and chosen and chosen[-1].name in _KEEP_THE_TOP:
+        chosen.pop()  # the most likely token is taken whatever else they keep
+    return chosen

@@ -43,7 +43,7 @@ def for_admins(view: _View) -> _View:
 
 
 def check_admin() -> None:
-    """Refuses a part of a request that changes the server for all keys, as :func:`for_admins` does.
+    """Refuse a part of a request that changes the server for all keys, as :func:`for_admins` does.
 
     Raises:
         ApiError: There are admin keys, and the request has none of them.
@@ -97,7 +97,7 @@ class KeyRing:
         return not self._fixed and not self._files
 
     def accepts(self, key: str) -> bool:
-        """Whether ``key`` is accepted, compared in constant time."""
+        """Return whether ``key`` is accepted, compared in constant time."""
         digest = _digest(key)
         found = False
         for known in self._digests:

@@ -66,7 +66,7 @@ class Adapters:
             self._open(name, source)
 
     def listed(self) -> list[ServedAdapter]:
-        """All that are open, by number."""
+        """Return all that are open, by number."""
         with self._lock:
             return list(self._adapters)
 

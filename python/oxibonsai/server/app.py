@@ -7,23 +7,23 @@ from functools import partial
 
 from flask import request
 
+from oxibonsai.mcp import McpServers, read_config
 from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server.access import Callers, KeyRing, current_owner, register_access
 from oxibonsai.server.admin.features import features_of
-from oxibonsai.server.admin.health import health_blueprint, unready
-from oxibonsai.server.admin.metrics import Metrics, register_metrics
+from oxibonsai.server.admin.health import Metrics, health_blueprint, register_metrics, unready
+from oxibonsai.server.admin.logs import register_logs
 from oxibonsai.server.admin.openapi import openapi_blueprint
-from oxibonsai.server.admin.request_logs import register_logs
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.content_encoding import register_content_encoding
-from oxibonsai.server.cors import register_origins
 from oxibonsai.server.errors import register_errors
-from oxibonsai.server.hosts import register_hosts
+from oxibonsai.server.hosts import register_hosts, register_origins
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.openai.models import models_blueprint
 from oxibonsai.server.page import page
 from oxibonsai.server.rate_limit import RateLimiter, TakesTokens
 from oxibonsai.server.registry.registry import ModelRegistry
+from oxibonsai.server.schemas.request_warnings import register_warnings
 from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Store
@@ -44,9 +44,9 @@ def create_app(
         lifecycle: Advanced by the launcher when the model is loaded and when to drain.
 
     Raises:
-        RequestError: A file of API keys can't be read, or the store's URL is invalid.
+        RequestError: A file of API keys or of MCP servers can't be used, or the store's URL is invalid.
         StoreError, FormatError, UnsupportedError: The store can't be used.
-        OxiBonsaiError: The picture model can't be opened.
+        OxiBonsaiError: The image model can't be opened.
     """
     app = Server(__name__, static_folder=None)
     app.settings = settings
@@ -55,6 +55,9 @@ def create_app(
     )
     app.lifecycle = lifecycle or Lifecycle()
     app.keys = KeyRing(settings.api_key, settings.api_key_file)
+    mcp_servers = None
+    if settings.mcp_servers_config is not None:
+        mcp_servers = read_config(settings.mcp_servers_config)
     metrics = Metrics(app.lifecycle)
     app.store = Store(
         settings.store_url,
@@ -70,10 +73,13 @@ def create_app(
     from oxibonsai.server.generation_metrics import GenerationMetrics
     from oxibonsai.server.image_worker import ImageWorker
     from oxibonsai.server.inputs import LARGE_BYTES, register_inputs, take_turn
+    from oxibonsai.server.pdf import PdfReader
     from oxibonsai.server.routes import register_routes
 
     app.models.metrics = GenerationMetrics(metrics.registry, app.models.pools)
     app.models.files = app.store.files
+    most_waiting = settings.threads_for_http // 4  # each blocks a thread
+    app.models.documents = PdfReader(SerialQueue("documents to read", most_waiting, current_owner))
     app.image_worker = ImageWorker(settings)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 2**20
@@ -81,6 +87,7 @@ def create_app(
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.url_map.strict_slashes = False
     register_errors(app)
+    register_warnings(app)
     # In this order: every response is logged and counted, then host and origin are checked, then the
     # API key, then whether the server is ready.
     register_logs(app, prompts=settings.log_prompts)
@@ -105,6 +112,8 @@ def create_app(
     if settings.ui:
         app.register_blueprint(page)
     register_routes(app)
+    # Last, since programs are started: nothing that is wrong above leaves one behind.
+    app.mcp = None if mcp_servers is None else McpServers(mcp_servers)
     return app
 
 

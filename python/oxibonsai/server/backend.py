@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from oxibonsai.chat_template import ChatTemplate
     from oxibonsai.engine import EnginePool
-    from oxibonsai.engine.speculation import MakeSpeculator
+    from oxibonsai.engine.speculation.methods import Speculation
     from oxibonsai.server.adapters import Adapters
 
 
@@ -26,7 +26,7 @@ class ModelInfo:
         status: ``loaded``, ``loading``, ``sleeping``, ``unloaded`` or ``downloading``.
         failed: Whether it could not be loaded.
         progress: Bytes by file while it is being downloaded.
-        output: What it makes: ``text`` or ``image``.
+        output: What it makes: ``text``, ``embeddings``, ``scores`` or ``image``.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Backend(Protocol):
         pool: The engines; None before :meth:`load` is done.
         chat_template: The model's, or the one that the settings name; None if there is none.
         generates: Whether the model generates text; False if it only makes embeddings.
-        speculate: Makes what proposes tokens for a sequence; None: nothing does.
+        speculation: What proposes tokens for sequences, and why; None where no text is generated.
         ranks: Whether the model has a head that scores texts.
         adapters: The model's adapters; None before :meth:`load` is done.
         on_file_change: Called in an engine's thread where the model's file was changed while it was in
@@ -57,13 +57,13 @@ class Backend(Protocol):
     pool: EnginePool | None
     chat_template: ChatTemplate | None
     generates: bool
-    speculate: MakeSpeculator | None
+    speculation: Speculation | None
     ranks: bool
     adapters: Adapters | None
     on_file_change: Callable[[], None] | None
 
     def load(self) -> None:
-        """Blocks until requests can be answered.
+        """Block until requests can be answered.
 
         Raises:
             OxiBonsaiError: The model can't be used; the message is shown to the operator.

@@ -25,15 +25,15 @@ class Elsewhere:
 
     @property
     def mark(self) -> Object:
-        """Members of the objects that this server works on."""
+        """Return the members of the objects that this server works on."""
         return {} if self._peers is None else {"server": self._peers.number}
 
     def has(self, stored: Object) -> bool:
-        """Whether an unfinished object is another server's work."""
+        """Return whether an unfinished object is another server's work."""
         return self._server(stored) is not None
 
     def cancel(self, key: Key, stored: Object) -> bool:
-        """Asks the server that works on an object to cancel that; returns whether there is one.
+        """Ask the server that works on an object to cancel that; return whether there is one.
 
         Raises:
             StoreError: The database can't be used.

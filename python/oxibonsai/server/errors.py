@@ -17,7 +17,7 @@ from oxibonsai.errors import (
     UnsupportedError,
 )
 from oxibonsai.server.error_types import error_type
-from oxibonsai.server.http.disconnect import ClientGoneError
+from oxibonsai.server.http.connection import ClientGoneError
 from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError
 
 _log = logging.getLogger("oxibonsai.server")
@@ -61,6 +61,17 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]} ..."
 
 
+# Parts of OpenAI's API that are not served, with what to say of them.
+_NOT_HERE = {
+    "/v1/audio": "neither hears nor speaks: the models that it runs read texts and pictures",
+    "/v1/moderations": "moderates nothing: ask a model in a chat completion, or leave the check out",
+    "/v1/fine_tuning": "trains no models: see `oxibonsai train`",
+    "/v1/realtime": "has no realtime sessions: stream a chat completion",
+    "/v1/videos": "makes no videos; /v1/images/generations draws pictures",
+    "/v1/vector_stores": "searches no files: put the texts into a message, or use /v1/embeddings",
+}
+
+
 def not_found(kind: str, object_id: str) -> ApiError:
     """Return the same error for unknown ids and for ids of other API keys."""
     return ApiError(404, f"No {kind} found with id '{object_id[:80]}'.", code="not_found")
@@ -80,6 +91,9 @@ def as_api_error(error: Exception) -> ApiError:
         status = error.code or 500
         if isinstance(error, NotFound) and has_request_context():
             told = f"There is no {request.path[:120]!r} here; GET /openapi.json lists all routes."
+            for path, what in _NOT_HERE.items():
+                if request.path.startswith(path):
+                    told = f"This server {what}; GET /openapi.json lists all routes."
             return ApiError(status, told, code="no_such_route")
         return ApiError(status, error.description or error.name)
     if isinstance(error, RequestError):

@@ -10,16 +10,18 @@ from typing import Any
 
 from oxibonsai.chat import PreparedPrompt
 from oxibonsai.engine import Engine, EnginePool, EngineRequest, Options, submit_samples
-from oxibonsai.errors import CapacityError, DeviceError, FormatError
+from oxibonsai.errors import CapacityError, DeviceError, FormatError, OxiBonsaiError
 from oxibonsai.output import Delta
 from oxibonsai.output.tools import call_ids
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.choice import Choice
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
-from oxibonsai.server.http.disconnect import POLL_SECONDS, client_is_gone, watched
+from oxibonsai.server.http.connection import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.http.stream_writer import OutputEvent
+from oxibonsai.server.response_choice import Choice
+from oxibonsai.server.schemas.request_warnings import warn
 from oxibonsai.server.slot_table import Slot, SlotRequest, SlotTable
+from oxibonsai.structured import DescribedJson
 from oxibonsai.structured.compiler import Compiled
 
 
@@ -36,7 +38,7 @@ class Generation:
 
     def __init__(
         self,
-        place: EngineRequest,
+        ticket: EngineRequest,
         ids: list[int],
         params: SamplingParams,
         options: Options,
@@ -55,7 +57,7 @@ class Generation:
         self.choices: list[Choice] = []
         self.prompt_tokens = len(ids)
         self.arrived = time.perf_counter()
-        self._place = place
+        self._ticket = ticket
         self._submission = (ids, params, options, n)
         # A reference is kept so that the engine finds the compiled structure in its cache.
         self._compiled = compiled
@@ -81,7 +83,7 @@ class Generation:
 
     @property
     def completion_tokens(self) -> int:
-        """Tokens generated, over all choices."""
+        """Return tokens generated, over all choices."""
         return sum(c.sequence.num_generated for c in self.choices)
 
     def __enter__(self) -> Generation:
@@ -120,13 +122,13 @@ class Generation:
         """
         if self._engine is not None:
             return True
-        engine = self._place.wait(seconds)
+        engine = self._ticket.wait(seconds)
         if engine is None:
             return False
         ids, params, options, n = self._submission
         sequences = submit_samples(engine, ids, params, options, n=n)
         self._engine = engine
-        self._place.attach(sequences)
+        self._ticket.attach(sequences)
         self._slot = self._slots.assign(None, engine, sequences[0], self._slot_request)
         for i, sequence in enumerate(sequences):
             # Output from before this line is found by the first poll.
@@ -147,7 +149,7 @@ class Generation:
         """
         if not self.start(0):
             return
-        if (engine := self._place.engine) is not None:
+        if (engine := self._ticket.engine) is not None:
             self._slot = self._slots.assign(
                 self._slot, engine, self.choices[0].sequence, self._slot_request
             )
@@ -163,7 +165,7 @@ class Generation:
             self._release()
 
     def release_finished(self) -> None:
-        """Releases slot and permit if all sequences have finished, even if output is still unread."""
+        """Release slot and permit if all sequences have finished, even if output is still unread."""
         if self.choices and all(c.sequence.times.finished is not None for c in self.choices):
             self._release()
 
@@ -171,7 +173,7 @@ class Generation:
         # The slot first: the next holder of the permit must find a free one.
         if self._slot is not None:
             self._slots.release(self._slot, self._slot_request)
-        self._place.leave()
+        self._ticket.leave()
 
     @property
     def ended(self) -> bool:
@@ -192,7 +194,7 @@ class Generation:
         return False
 
     def stream(self) -> Iterator[tuple[int, Delta | None]]:
-        """Deltas of all choices in the order in which they are generated.
+        """Yield the deltas of all choices in the order in which they are generated.
 
         Yields:
             The index of a choice and its next delta, None at its end; ``(-1, None)`` after a quarter
@@ -211,6 +213,20 @@ class Generation:
             ClientGoneError: The client disconnected.
         """
         wait_for_all([self], environ)
+
+    def check_answers(self) -> None:
+        """Warn of whole answers that break what their JSON schema says and no grammar enforces."""
+        structure = (
+            self._submission[2].structure if self.prepared is None else self.prepared.structure
+        )
+        for choice in self.choices:
+            if choice.finish_reason == "stop" and isinstance(structure, DescribedJson):
+                try:
+                    problem = structure.problem(choice.reply.content)
+                except (OxiBonsaiError, OSError) as e:
+                    problem = f"it could not be checked: {e}"
+                if problem:
+                    warn(f"answer {choice.index} breaks the JSON schema: {problem}")
 
     def notify(self, output_event: OutputEvent) -> None:
         """Replace the event that is set when there may be new output."""
@@ -286,3 +302,5 @@ def wait_for_all(group: list[Generation], environ: Mapping[str, Any]) -> None:
         if group[0].output_event.was_set:
             quiet = (None if which < 0 else "" for which, _, _ in pieces)
             group[0].output_event.hand_over(None, quiet, lambda: client_is_gone(environ))
+    for generation in group:
+        generation.check_answers()

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 if TYPE_CHECKING:
     from oxibonsai.engine import EnginePool, Sequence
     from oxibonsai.engine.engine_core import StepCounts
+    from oxibonsai.engine.state_store import StateStore
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _GAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -121,6 +122,25 @@ class GenerationMetrics(Collector):
         }
         if pools:
             yield from _state(pools)
+        stores = _stores(pools)
+        counters |= {
+            "snapshot_hits": (
+                "Prompts continued from a snapshot of recurrent state.",
+                sum(s.counts.hits for s in stores),
+            ),
+            "state_spilled_bytes": (
+                "Snapshots and pages written to disk.",
+                sum(s.counts.spilled_bytes for s in stores),
+            ),
+            "state_restored_bytes": (
+                "Snapshots and pages read from disk.",
+                sum(s.counts.restored_bytes for s in stores),
+            ),
+            "state_dropped": (
+                "Snapshots and pages that neither memory nor disk had room for.",
+                sum(s.counts.dropped for s in stores),
+            ),
+        }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"oxibonsai_{name}", text, value=value)
 
@@ -172,9 +192,16 @@ class GenerationMetrics(Collector):
         return "\n".join(lines) + "\n"
 
 
+def _stores(pools: list[EnginePool]) -> list[StateStore]:
+    """Return what keeps state beside the KV caches; the engines of a pool share it."""
+    stores = [pool.engines[0].cache.store for pool in pools]
+    return [store for store in stores if store is not None]
+
+
 def _state(pools: list[EnginePool]) -> Iterator[Metric]:
     engines = [e for pool in pools for e in pool.engines]
     slots = [e.cache.slots for e in engines if e.cache.slots is not None]
+    stores = _stores(pools)
     gauges = {
         "requests_running": ("Requests on the engines.", sum(p.running for p in pools)),
         "requests_waiting": ("Requests in the queue.", sum(p.waiting for p in pools)),
@@ -195,9 +222,18 @@ def _state(pools: list[EnginePool]) -> Iterator[Metric]:
         "recurrent_state_used_bytes": (
             "Slots of recurrent state that sequences hold.", sum(s.used_bytes for s in slots)
         ),
+        "snapshots": (
+            "Snapshots of recurrent state in host memory.", sum(s.num_snapshots for s in stores)
+        ),
         "recurrent_state_snapshot_bytes": (
-            "Snapshots of recurrent state kept for equal beginnings.",
-            sum(s.snapshot_bytes for s in slots),
+            "Their bytes, with the pages that are partly written there.",
+            sum(s.snapshot_bytes for s in stores),
+        ),
+        "state_ram_bytes": (
+            "Snapshots and pages in host memory beside the KV cache.", sum(s.used_bytes for s in stores)
+        ),
+        "state_disk_bytes": (
+            "Snapshots and pages on disk.", sum(s.disk_bytes for s in stores)
         ),
     }  # fmt: skip
     for name, (text, value) in gauges.items():

@@ -1,4 +1,4 @@
-"""The picture model of the server: drawn one picture at a time, beside the texts of the engines."""
+"""The image model of the server: drawn one image at a time, beside the texts of the engines."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _MEGAPIXEL = 1 << 20
 
 
 class ImageWorker:
-    """Draws one step of one picture at a time for all requests; keys take turns.
+    """Draws one step of one image at a time for all requests; keys take turns.
 
     The files are opened at once, so that a server without them does not start; the networks are
-    packed for the first picture. Each waiting request blocks a thread and no more memory than its
-    input pictures.
+    packed for the first image. Each waiting request blocks a thread and no more memory than its
+    input images.
 
     Args:
         settings: Name the model; without one, every request is refused.
@@ -63,7 +63,7 @@ class ImageWorker:
 
     @property
     def default_size(self) -> tuple[int, int]:
-        """Width and height of a picture for which none is asked; only where there is a model."""
+        """Width and height of an image for which none is asked; only where there is a model."""
         assert self._files is not None
         return self._files.default_pixels, self._files.default_pixels
 
@@ -77,7 +77,7 @@ class ImageWorker:
             )
 
     def reading(self, look: Callable[[], None]) -> AbstractContextManager[None]:
-        """Wait for the turn to decode the pictures of a request, which takes much memory.
+        """Wait for the turn to decode the images of a request, which takes much memory.
 
         Args:
             look: Called while it waits; what it raises ends the waiting.
@@ -85,10 +85,10 @@ class ImageWorker:
         return self._reading.turn(look)
 
     def check(self, request: ImageRequest, count: int) -> None:
-        """Refuse pictures that are too large or too much work for this server, before they wait.
+        """Refuse images that are too large or too much work for this server, before they wait.
 
         Args:
-            request: One of the pictures.
+            request: One of the images.
             count: How many of them are asked for.
 
         Raises:
@@ -127,7 +127,7 @@ class ImageWorker:
             on_step: Called after each step.
 
         Raises:
-            CapacityError: Too many pictures wait.
+            CapacityError: Too many images wait.
             RequestError: The request can't be drawn.
         """
         with self._queue.turn(look):

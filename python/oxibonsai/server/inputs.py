@@ -7,21 +7,18 @@ its tokens. A text that can't fit into the context is rejected by its length, be
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from flask import Flask, g, has_request_context, request
+from flask import Flask, current_app, g, has_request_context, request
 
-from oxibonsai.chat import ChatRequest, PreparedPrompt, prepare
-from oxibonsai.chat_template import ChatTemplate, TooCostlyError
-from oxibonsai.engine import Engine, Options
 from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server.access import current_owner
 from oxibonsai.server.content_encoding import LENGTH_IS_UNKNOWN
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
-from oxibonsai.server.long_texts import turn_of_long_text
+from oxibonsai.server.http.connection import ClientGoneError, client_is_gone
 from oxibonsai.tokenizer import Tokenizer
 
 LARGE_BYTES = 1 << 20
@@ -113,7 +110,7 @@ def read_text(
     add_special: bool = True,
     parse_special: bool = True,
 ) -> list[int]:
-    """Tokenizes a text of a request.
+    """Tokenize a text of a request.
 
     Raises:
         TooLongError: It does not fit into the context.
@@ -127,60 +124,6 @@ def read_text(
         return tokenizer.encode(
             text, add_special=add_special, parse_special=parse_special, watch=watch
         )
-
-
-def read_chat(
-    engine: Engine,
-    template: ChatTemplate | None,
-    asked: ChatRequest,
-    prompt_limit: PromptLimit | None = None,
-    options: Options | None = None,
-) -> PreparedPrompt:
-    """Return the prompt of a conversation; see :func:`oxibonsai.chat.prepare` and :func:`read_text`."""
-    tokenizer = engine.tokenizer
-    watch = InputWatch(prompt_limit)
-    # Pictures have turns of their own, which take longer.
-    length = 0
-    if engine.pictures is None or not _has_other_parts(asked.messages):
-        length = _text_length([*asked.messages, *asked.tools])
-
-    def check(prompt: str) -> None:
-        if prompt_limit is not None:
-            prompt_limit.check_text(prompt, tokenizer)
-
-    try:
-        with turn_of_long_text(length):
-            return prepare(engine, asked, options, template=template, watch=watch, check=check)
-    except TooCostlyError:
-        # That the conversation is too long is the more helpful error.
-        if prompt_limit is not None:
-            prompt_limit.check_text("".join(_texts(asked.messages)), tokenizer, "the conversation")
-        raise
-
-
-def _has_other_parts(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a message has parts that are no texts, such as pictures."""
-    contents = [message.get("content") for message in messages]
-    parts = [part for content in contents if isinstance(content, list) for part in content]
-    return any(not isinstance(part, dict) or part.get("type") != "text" for part in parts)
-
-
-def _text_length(value: Any) -> int:
-    return sum(map(len, _texts(value)))
-
-
-def _texts(value: Any) -> list[str]:
-    found: list[str] = []
-    pending = [value]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, str):
-            found.append(part)
-        elif isinstance(part, Mapping):
-            pending.extend(part.values())
-        elif isinstance(part, Sequence):
-            pending.extend(part)
-    return found
 
 
 def register_inputs(app: Flask, most_waiting: int) -> SerialQueue:
@@ -221,7 +164,36 @@ def _is_large() -> bool:
 
 
 def input_is_read() -> None:
-    """Admits the next large request: this one's input has been converted to tokens."""
+    """Admit the next large request: this one's input has been converted to tokens."""
     leave = g.pop("leave_queue", None) if has_request_context() else None
     if leave is not None:
         leave()
+
+
+# Shorter ones take some milliseconds.
+_LONG = 16 * 1024
+
+
+@contextmanager
+def turn_of_long_text(length: int) -> Iterator[None]:
+    """Hold the turn of long texts while the current request, if there is one, reads a text.
+
+    Args:
+        length: The length of the text, in bytes or characters.
+
+    Raises:
+        CapacityError: Too many wait.
+        ClientGoneError: The client disconnected.
+    """
+    if length <= _LONG or not has_request_context():
+        yield
+        return
+    # The application imports what imports this module.
+    queue: SerialQueue = current_app.long_texts  # type: ignore[attr-defined]
+    with queue.turn(_look):
+        yield
+
+
+def _look() -> None:
+    if client_is_gone(request.environ):
+        raise ClientGoneError("the client closed its connection")

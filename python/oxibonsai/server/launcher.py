@@ -1,4 +1,4 @@
-"""Starts and stops the server: gunicorn's arbiter with one worker that loads the model.
+"""Start and stop the server: gunicorn's arbiter with one worker that loads the model.
 
 A worker that dies is replaced, and so is one that can't load a model which an earlier one has loaded.
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -26,11 +27,16 @@ from oxibonsai.errors import (
     SourceError,
     UnsupportedError,
 )
-from oxibonsai.server.admin.logs import configure_logs
+from oxibonsai.server.admin.logs import configure_logs, logs_to_terminal
 from oxibonsai.server.allocator import return_freed_memory
 from oxibonsai.server.backend import Backend
-from oxibonsai.server.http.arbiter import GunicornLogger, OneWorkerArbiter, Outcome
-from oxibonsai.server.http.gunicorn_version import check_gunicorn
+from oxibonsai.server.greeting import greeting
+from oxibonsai.server.http.arbiter import (
+    GunicornLogger,
+    OneWorkerArbiter,
+    Outcome,
+    check_gunicorn,
+)
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.settings import Settings
@@ -38,6 +44,7 @@ from oxibonsai.server.state_lock import locked_state
 
 if TYPE_CHECKING:
     from oxibonsai.server.server import Server
+
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -95,6 +102,8 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         self.settings = settings
         self.lifecycle = Lifecycle()
         self.outcome = Outcome()
+        self._addresses: list[str] = []
+        self._server: Server | None = None
         self._make_backend = make_backend
         self._make_app = make_app
         configure_logs(settings.model_copy(update={"log_file": None}))
@@ -134,13 +143,14 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
             self._backend = backend = self._make_backend(self.settings, self.lifecycle)
             from oxibonsai.server.app import create_app
             from oxibonsai.server.stores.database_lock import DatabaseLock
-            from oxibonsai.server.stores.housekeeping import start_housekeeping
+            from oxibonsai.server.stores.store import start_housekeeping
 
             url = self.settings.store_url
             if url.startswith("postgresql") and not self.settings.shared_store:
                 port = self.settings.port
                 self._database_lock = DatabaseLock(url, port, self.lifecycle.fail)
             app = (self._make_app or create_app)(self.settings, backend, self.lifecycle)
+            self._server = app
             start_housekeeping(app.store, self.settings.retention_days * 86400)
             _check_descriptors()
         except Exception as e:
@@ -159,13 +169,18 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         self.lifecycle.advance(Phase.READY)
         gc.freeze()
         gc.enable()
-        _log.info("ready", extra={"models": [m.id for m in self._backend.models()]})
+        if logs_to_terminal(self.settings):
+            print(greeting(self.settings, self._backend, self._addresses), file=sys.stderr)
+            return
+        names = [m.id for m in self._backend.models()]
+        _log.info("ready", extra={"models": names, "addresses": self._addresses})
 
     def _give_up(self, error: BaseException) -> NoReturn:
         """End the worker; if a model has been served before, another one tries again after a while.
 
         Its file may just be written, or its disk be away for a moment.
         """
+        self.end_tools()
         known = isinstance(error, (OxiBonsaiError, OSError))
         _log.error("%s", error or type(error).__name__, exc_info=None if known else error)
         if self.outcome.was_ready:
@@ -178,8 +193,14 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         self.outcome.exit_code = code
         os._exit(Outcome.FAILED)
 
+    def end_tools(self) -> None:
+        """End the programs that serve tools, in the worker's process."""
+        if self._server is not None and self._server.mcp is not None:
+            self._server.mcp.close()
+
     def _pre_fork(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
         self.outcome.is_ready = False
+        self._addresses = [str(listener) for listener in arbiter.LISTENERS]
 
     def _child_exit(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
         if not (self.outcome.is_ready or self.outcome.was_ready or arbiter.ending):
@@ -189,6 +210,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         if worker.pid != os.getpid():
             return
         try:
+            self.end_tools()
             self._backend.close()
         finally:
             logging.shutdown()
@@ -197,7 +219,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
 
 
 def _check_descriptors() -> None:
-    """CapacityError where too few file descriptors are left to answer anybody."""
+    """Raise CapacityError where too few file descriptors are left to answer anybody."""
     free: list[int] = []
     try:
         while len(free) < _LEAST_DESCRIPTORS:

@@ -2,25 +2,79 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_settings import NoDecode
 
 from oxibonsai.device_names import DEVICE_PATTERN
-from oxibonsai.server.setting_types import Flag, Names, Switch
+from oxibonsai.kv_types import find_kv_type
+from oxibonsai.sampling import PARAMETERS, preset
 
+
+@dataclass(frozen=True)
+class Flag:
+    """Further spellings of a field's flag, for compatibility with llama-server."""
+
+    aliases: tuple[str, ...] = ()
+
+
+def _split(value: Any) -> Any:
+    """Split ``a,b`` into two items; the items of a sequence may contain commas too."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if isinstance(parts, (list, tuple)) and all(isinstance(p, str) for p in parts):
+        return [item.strip() for p in parts for item in p.split(",") if item.strip()]
+    return parts
+
+
+def _switch(value: Any) -> Any:
+    """Accept llama-server's words for on and off, in addition to pydantic's."""
+    words = {"enabled": True, "disabled": False, "": False}
+    return words.get(value.strip().lower(), value) if isinstance(value, str) else value
+
+
+# An environment variable holds a list as comma-separated words, not as JSON.
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
+Switch = Annotated[bool, BeforeValidator(_switch)]
+
+
+_PARALLEL = 4
 # What a preset decides.
-_SAMPLING = (
-    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window",
-    "presence_penalty", "frequency_penalty",
-)  # fmt: skip
+_SAMPLING = tuple(p.name for p in PARAMETERS.values() if p.server is not None)
+
+
+def _sampling(name: str) -> Any:
+    """Return the setting that is the default of a sampling parameter; None: what suits the model."""
+    p = PARAMETERS[name]
+    limits: dict[str, Any] = p.limits(p.server_range)
+    _, _, neutral = p.text.rstrip(".").partition(";")
+    told = f"Default {name}" + (f";{neutral}." if neutral else ".")
+    told += f" Default: what is recommended for the model, else {p.server}."
+    return Field(None, description=told, **limits)
+
+
+def _flag(name: str) -> Flag:
+    return Flag(PARAMETERS[name].options[1:])
+
+
+def _or_none(*words: str) -> BeforeValidator:
+    """Read llama-server's words for a default as None."""
+    return BeforeValidator(lambda value: None if str(value).lower() in words else value)
+
+
+def _json_object(value: Any) -> Any:
+    """Read a JSON text; any other value is the field's own business."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as e:
+        raise ValueError(f"it is no JSON: {e}") from e
 
 
 def _check_preset(name: str) -> str:
-    # Imported here for a process that only starts others, which needs no core.
-    from oxibonsai.sampling import preset
-
     preset(name)
     return name
 
@@ -42,28 +96,34 @@ class ModelSettings(BaseModel):
     quant_type: str = Field(
         "", description="Layout of type-42 tensors if the file does not specify it."
     )
-    device: Annotated[str | None, Flag(("-dev",))] = Field(
+    device: Annotated[
+        str | None, Flag(("-dev",)), BeforeValidator(lambda v: "cpu" if v == "none" else v)
+    ] = Field(
         None,
         pattern=f"^({DEVICE_PATTERN})$",
         description="cpu, cuda, cuda:1, metal, or auto: a GPU if one can run the model and gives the same "
         "bytes, else the CPU. cuda:0,cuda:1: these cards share the layers. Default: cpu.",
     )
-    gpu_layers: Annotated[int | None, Flag(("-ngl", "--n-gpu-layers"))] = Field(
+    gpu_layers: Annotated[
+        int | None, Flag(("-ngl", "--n-gpu-layers")), _or_none("auto", "all", "-1")
+    ] = Field(
         None,
         ge=0,
         description="Number of layers that run on the GPU, counted from the last; the output counts as one "
         "more. The CPU runs the others. Default: all.",
     )
-    threads: Annotated[int | None, Flag(("-t",))] = Field(
+    threads: Annotated[int | None, Flag(("-t",)), _or_none("-1")] = Field(
         None, ge=1, le=1024, description="Worker threads of the engine. Default: all usable cores."
     )
-    ctx_size: Annotated[int | None, Flag(("-c", "--n-ctx"))] = Field(
+    ctx_size: Annotated[int | None, Flag(("-c", "--n-ctx")), _or_none("0")] = Field(
         None,
         ge=1,
         description="Context size in tokens. Default: the model's, reduced to fit the memory.",
     )
     kv_type: Annotated[
-        Literal["f32", "f16", "q8_0", "q4_0"] | None, Flag(("--cache-type-k", "-ctk"))
+        Literal["f32", "f16", "q8_0", "q4_0"] | None,
+        Flag(("--cache-type-k", "-ctk")),
+        BeforeValidator(lambda v: find_kv_type(v) if isinstance(v, str) else v),
     ] = Field(None, description="Type of cached keys and values. Default: chosen by size.")
     parity: Literal["quick", "full", "off"] = Field(
         "quick",
@@ -75,13 +135,31 @@ class ModelSettings(BaseModel):
         "result is kept for the next time.",
     )
     packed_cache: Switch = Field(False, description="Keep packed weights on disk between starts.")
-    parallel: Annotated[int, Flag(("-np",))] = Field(
-        4, ge=1, le=1024, description="Sequences that run at the same time on each replica."
+    parallel: Annotated[
+        int, Flag(("-np",)), BeforeValidator(lambda v: _PARALLEL if str(v) == "-1" else v)
+    ] = Field(
+        _PARALLEL, ge=1, le=1024, description="Sequences that run at the same time on each replica."
     )
-    ctx_checkpoints: Annotated[int | None, Flag(("-ctxcp",))] = Field(
+    ctx_checkpoints: Annotated[int | None, Flag(("-ctxcp", "--swa-checkpoints"))] = Field(
         None, ge=0, le=4096,
-        description="Snapshots of recurrent state kept for each of these, from which equal beginnings "
-        "are continued. Default: those that fit in 1 GiB. Only for models with such state.",
+        description="Snapshots of recurrent state kept in host memory for each of these, from which "
+        "equal beginnings are continued. Default: those that fit in --cache-ram. Only for models with "
+        "such state.",
+    )  # fmt: skip
+    checkpoint_min_step: Annotated[int | None, Flag(("-cms",))] = Field(
+        None, ge=0,
+        description="Tokens from one snapshot to the next where no turn ends; 0: 64. Default: so many that "
+        "--ctx-checkpoints cover a context.",
+    )  # fmt: skip
+    cache_ram: Annotated[int | None, Flag(("-cram",))] = Field(
+        None, ge=-1,
+        description="MiB of host memory for snapshots, and for pages that the KV cache has no more room "
+        "for; -1: no limit, 0: none. Default: 8192, at most an eighth of the memory, for models with "
+        "recurrent state; none for others.",
+    )  # fmt: skip
+    cache_disk: int = Field(
+        16384, ge=0,
+        description="MiB of disk in --slot-save-path for what --cache-ram has no room for.",
     )  # fmt: skip
     replicas: int = Field(
         1, ge=1, le=64,
@@ -101,34 +179,43 @@ class ModelSettings(BaseModel):
     )
     preset: Annotated[str, AfterValidator(_check_preset)] | None = Field(
         None,
-        description="Default sampling in place of llama-server's, as `oxibonsai run --preset`. Settings "
-        "that are given themselves, like --temperature, take precedence.",
+        description="Default sampling in place of the model's and llama-server's, as `oxibonsai run "
+        "--preset`. Settings that are given themselves, like --temperature, take precedence.",
     )
-    temperature: Annotated[float, Flag(("--temp",))] = Field(0.8, ge=0, le=100, description=(
-        "Default temperature."
-    ))  # fmt: skip
-    top_k: int = Field(40, ge=0, description="Default top_k; 0: all.")
-    top_p: float = Field(0.95, gt=0, le=1, description="Default top_p.")
-    min_p: float = Field(0.05, ge=0, le=1, description="Default min_p.")
-    repetition_penalty: Annotated[float, Flag(("--repeat-penalty",))] = Field(
-        1.0, gt=0, description="Default repetition_penalty; 1: none."
+    temperature: Annotated[float | None, _flag("temperature")] = _sampling("temperature")
+    top_k: int | None = _sampling("top_k")
+    top_p: float | None = _sampling("top_p")
+    min_p: float | None = _sampling("min_p")
+    repetition_penalty: Annotated[float | None, _flag("repetition_penalty")] = _sampling(
+        "repetition_penalty"
     )
-    repetition_window: Annotated[int, Flag(("--repeat-last-n",))] = Field(
-        64, ge=-1, lt=2**31, description="Default number of last tokens it looks at; -1: all."
+    repetition_window: Annotated[int | None, _flag("repetition_window")] = _sampling(
+        "repetition_window"
     )
-    presence_penalty: float = Field(0.0, ge=-2, le=2, description="Default presence_penalty.")
-    frequency_penalty: float = Field(0.0, ge=-2, le=2, description="Default frequency_penalty.")
+    presence_penalty: float | None = _sampling("presence_penalty")
+    frequency_penalty: float | None = _sampling("frequency_penalty")
+    open_objects: Switch = Field(
+        False,
+        description="Let objects of a JSON schema have more keys than it names, as the letter of the "
+        "specification has it, where additionalProperties says nothing.",
+    )
     jinja: Switch = Field(True, description="Use the model's chat template, not ChatML.")
     chat_template: str | None = Field(
-        None, description="A Jinja chat template in place of the model's, or chatml."
+        None,
+        description="A chat template in place of the model's: one of llama.cpp's names, such as chatml, "
+        "llama3 or gemma, a file, or Jinja.",
     )
     chat_template_file: Path | None = Field(None, description="A file with a chat template.")
+    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
+        {}, description="Default variables of the chat template, as a JSON object; requests can set "
+        "others.",
+    )  # fmt: skip
     reasoning_format: Literal["auto", "none", "deepseek", "deepseek-legacy"] = Field(
         "auto",
         description="Where reasoning is returned: none leaves it in the content, the others put it into "
         "reasoning_content.",
     )
-    reasoning: Literal["auto", "on", "off"] = Field(
+    reasoning: Annotated[Literal["auto", "on", "off"], Flag(("-rea",))] = Field(
         "auto", description="Default of whether a model reasons; auto: the model's own default."
     )
     reasoning_budget: int = Field(
@@ -156,22 +243,27 @@ class ModelSettings(BaseModel):
         False, description="When the context is full, leave out its middle and go on."
     )
     keep: int = Field(4, ge=0, description="First tokens that stay in a context shift.")
-    speculate: Literal["off", "ngram", "mtp"] = Field(
-        "off",
-        description="Draft tokens, which the model then checks: ngram repeats what followed the last "
-        "tokens earlier in the text, mtp uses the model's own layer for multi-token prediction. The "
-        "text is the same.",
+    speculate: Annotated[str, Flag(("--spec-type",))] = Field(
+        "auto",
+        description="Draft tokens, which the model then checks, so that texts are the same. auto: with the "
+        "drafter of --draft-model, or else of the model's own file; none; or, separated by commas: "
+        "ngram-simple, draft-mtp, draft-dflash, draft-dspark, draft-simple.",
     )
-    draft_model: Annotated[str | None, Flag(("-md", "--model-draft"))] = Field(
-        None, description="A smaller model with the same vocabulary that drafts tokens."
-    )
-    draft_length: Annotated[int | None, Flag(("--draft-max",))] = Field(
+    draft_model: Annotated[str | None, Flag(("-md", "--model-draft", "--spec-draft-model"))] = Field(
+        None,
+        description="A smaller model with the same vocabulary that drafts tokens, or a drafter made for "
+        "the model (MTP, DFlash, DSpark).",
+    )  # fmt: skip
+    draft_length: Annotated[int | None, Flag(("--spec-draft-n-max", "--draft-max"))] = Field(
         None,
         ge=1,
         le=64,
-        description="Tokens in a draft. Default: adapted to how many are accepted.",
+        description="Tokens in a draft. Default: as many as make texts fastest.",
     )
-    draft_threshold: Annotated[float, Flag(("--draft-p-min",))] = Field(
+    draft_min: Annotated[int, Flag(("--spec-draft-n-min",))] = Field(
+        0, ge=0, le=64, description="Shorter drafts are dropped."
+    )
+    draft_threshold: Annotated[float, Flag(("--spec-draft-p-min", "--draft-p-min"))] = Field(
         0.5,
         ge=0,
         le=1,
@@ -188,7 +280,7 @@ class ModelSettings(BaseModel):
     max_loras: int = Field(
         64, ge=1, le=1024, description="Maximum number of adapters that are open at the same time."
     )
-    mmproj: Annotated[str | None, Flag(("-mm",))] = Field(
+    mmproj: Annotated[str | None, Flag(("-mm", "--mmproj-url", "-mmu"))] = Field(
         None,
         description="The model's vision tower: an mmproj GGUF file, hf:org/repo:FILE, https://... or a "
         "folder of safetensors. Default: one beside the model or in its repository that fits it.",
@@ -212,7 +304,9 @@ class ModelSettings(BaseModel):
         "only. Otherwise clients must send data: URLs.",
     )
     slot_save_path: Path | None = Field(
-        None, description="Folder for saved slots; enables POST /slots/{id}."
+        None,
+        description="Folder for saved slots, which enables POST /slots/{id}, and for what --cache-ram has "
+        "no room for: the next start finds it there.",
     )
 
     @model_validator(mode="before")

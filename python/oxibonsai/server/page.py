@@ -27,15 +27,35 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
-        # blob: is a picture that the visitor attached, shown small beside the message.
+        # blob: is an image that the visitor attached, shown small beside the message.
         "img-src 'self' blob:",
         "font-src 'self'",
         "connect-src 'self'",
+        # Previews of what a model wrote: see PREVIEW_POLICY.
+        "frame-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
         "trusted-types dompurify",
+    )
+)
+
+# A preview runs HTML that a model wrote. The sandbox gives it an origin of its own, so that it reaches
+# neither the page nor its storage, and it may load nothing, connect to nothing and open nothing.
+PREVIEW_POLICY = "; ".join(
+    (
+        "sandbox allow-scripts",
+        "default-src 'none'",
+        "script-src 'unsafe-inline'",
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+        "font-src data:",
+        "media-src data: blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "webrtc 'block'",
+        "frame-ancestors 'self'",
     )
 )
 
@@ -69,7 +89,7 @@ def routes() -> Response:
 @page.get("/ui/<name>")
 @public
 def asset(name: str) -> Response:
-    """Return a script, style sheet or picture of the page."""
+    """Return a script, style sheet or image of the page."""
     return _send(name)
 
 
@@ -87,6 +107,16 @@ def font(name: str) -> Response:
     return _send(f"vendor/fonts/{name}")
 
 
+@page.get("/ui/preview/frame.html")
+@public
+def preview() -> Response:
+    """Return the document in whose place a preview is shown."""
+    response = _send("preview/frame.html")
+    response.headers["Content-Security-Policy"] = PREVIEW_POLICY
+    response.headers["X-DNS-Prefetch-Control"] = "off"
+    return response
+
+
 def _send(name: str) -> Response:
     media_type = _TYPES.get(Path(name).suffix)
     if media_type is None:
@@ -97,5 +127,6 @@ def _send(name: str) -> Response:
 @page.after_request
 def add_headers(response: Response) -> Response:
     """Add the page's security headers to each of its responses."""
-    response.headers.update(HEADERS)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
     return response

@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 from oxibonsai.server.anthropic.batches import message_batches_blueprint
-from oxibonsai.server.anthropic.errors import anthropic_error
-from oxibonsai.server.anthropic.routes import messages_blueprint
+from oxibonsai.server.anthropic.routes import anthropic_error, messages_blueprint
 from oxibonsai.server.batches.runner import BatchRunner
 from oxibonsai.server.elsewhere import Elsewhere
 from oxibonsai.server.errors import register_error_formats
 from oxibonsai.server.llama_server.completion import native_completion_blueprint
-from oxibonsai.server.llama_server.lora import lora_blueprint
-from oxibonsai.server.llama_server.props import props_blueprint
+from oxibonsai.server.llama_server.props import lora_blueprint, props_blueprint
 from oxibonsai.server.llama_server.rerank import rerank_blueprint
 from oxibonsai.server.llama_server.router import router_blueprint
 from oxibonsai.server.llama_server.slots import slots_blueprint
 from oxibonsai.server.llama_server.tokenize import token_blueprint
+from oxibonsai.server.llama_server.tools import tools_blueprint
+from oxibonsai.server.ollama.answer import ollama_error
 from oxibonsai.server.ollama.embed import ollama_embed_blueprint
-from oxibonsai.server.ollama.errors import ollama_error
 from oxibonsai.server.ollama.generate import ollama_generate_blueprint
 from oxibonsai.server.ollama.models import ollama_models_blueprint
-from oxibonsai.server.openai.assistants.assistant_routes import assistants_blueprint
 from oxibonsai.server.openai.assistants.run_routes import run_steps_blueprint, runs_blueprint
 from oxibonsai.server.openai.assistants.run_service import RunService
 from oxibonsai.server.openai.assistants.thread_routes import (
+    assistants_blueprint,
     thread_messages_blueprint,
     threads_blueprint,
 )
-from oxibonsai.server.openai.background_tasks import BackgroundTasks
+from oxibonsai.server.openai.background_tasks import BackgroundTasks, fail_interrupted
 from oxibonsai.server.openai.batches import batches_blueprint
 from oxibonsai.server.openai.chat_completions import chat_blueprint
 from oxibonsai.server.openai.completions import completions_blueprint
-from oxibonsai.server.openai.conversations import conversations_blueprint
+from oxibonsai.server.openai.conversations import (
+    conversations_blueprint,
+    stored_completions_blueprint,
+)
 from oxibonsai.server.openai.embeddings import embeddings_blueprint
 from oxibonsai.server.openai.files import files_blueprint
 from oxibonsai.server.openai.images import images_blueprint
-from oxibonsai.server.openai.interrupted import fail_interrupted
+from oxibonsai.server.openai.kept_answers import KeptAnswers, kept_answers_blueprint
 from oxibonsai.server.openai.responses.routes import responses_blueprint
 from oxibonsai.server.openai.responses.service import ResponseService
-from oxibonsai.server.openai.stored_completions import stored_completions_blueprint
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores.peers import Key, PeerWork
 
@@ -49,7 +50,9 @@ def register_routes(app: Server) -> None:
 
 
 def _register_generation(app: Server) -> None:
-    app.register_blueprint(chat_blueprint(app))
+    answers = KeptAnswers(app.lifecycle)
+    app.register_blueprint(chat_blueprint(app, answers))
+    app.register_blueprint(kept_answers_blueprint(answers))
     app.register_blueprint(completions_blueprint(app))
     app.register_blueprint(native_completion_blueprint(app))
     app.register_blueprint(embeddings_blueprint(app))
@@ -58,6 +61,7 @@ def _register_generation(app: Server) -> None:
     app.register_blueprint(token_blueprint(app))
     app.register_blueprint(props_blueprint(app))
     app.register_blueprint(slots_blueprint(app))
+    app.register_blueprint(tools_blueprint(app))
     app.register_blueprint(lora_blueprint(app))
     app.register_blueprint(router_blueprint(app))
     app.register_blueprint(ollama_generate_blueprint(app))

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, create_model, model_validator
 
+from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
-from oxibonsai.sampling import PRESETS, SamplingParams, bounds, preset, word_tokens
-from oxibonsai.sampling.chain import STEP_NAMES
+from oxibonsai.known_models import Recommendation
+from oxibonsai.sampling import PARAMETERS, PRESETS, Parameter, SamplingParams, preset
+from oxibonsai.sampling.checks import STEP_NAMES
+from oxibonsai.sampling.sampler import word_tokens
 from oxibonsai.server.inputs import read_text
 from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.schemas.fields import Checked
 from oxibonsai.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from oxibonsai.engine.sequence import Speculate
+    from oxibonsai.engine.speculation.methods import MakeSpeculator
+
 
 MOST_STOPS = 16
 _MOST_BIASES = 1024
@@ -32,9 +40,6 @@ _STEP_LETTERS = {
     "x": "xtc", "e": "penalties", "s": "top_n_sigma", "i": "infill", "a": "adaptive_p",
 }  # fmt: skip
 _MISSING_STEPS = frozenset({"top_n_sigma", "infill", "adaptive_p"})
-
-# Two names of one field.
-_SPELLINGS = (("typical_p", "typ_p"), ("repeat_penalty", "repetition_penalty"))
 
 
 _Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
@@ -56,23 +61,28 @@ def _of_little_text(items: Any) -> Any:
 _LittleText = AfterValidator(_of_little_text)
 
 
-def _as(name: str, spellings: AliasChoices | None = None) -> Any:
-    """Return a field with the range of a parameter of :class:`~oxibonsai.sampling.SamplingParams`."""
-    allowed = bounds(name)
-    above, least = (allowed.low, None) if allowed.above else (None, allowed.low)
-    return Field(None, gt=above, ge=least, le=allowed.high, validation_alias=spellings)
+# Parameters that a request gives as plain numbers.
+NUMBERS = tuple(p for p in PARAMETERS.values() if p.number is not None and p.request)
 
 
-# Of the server's settings, or of the preset that a request names.
-_PENALTIES = (
-    "repetition_penalty",
-    "repetition_window",
-    "presence_penalty",
-    "frequency_penalty",
-)
+def _field(p: Parameter) -> tuple[Any, Any]:
+    """Return the type and the field of a parameter that is a number."""
+    spellings = AliasChoices(*p.request) if len(p.request) > 1 else None
+    limits: dict[str, Any] = p.limits(p.asked)
+    return p.number | None, Field(  # type: ignore[operator]
+        None, validation_alias=spellings, description=p.text, **limits
+    )
 
 
-class SamplingFields(Checked):
+if TYPE_CHECKING:
+    _NumberFields = Checked
+else:
+    _NumberFields = create_model(
+        "NumberFields", __base__=Checked, **{p.request[0]: _field(p) for p in NUMBERS}
+    )
+
+
+class SamplingFields(_NumberFields):
     """Sampling parameters. A field that is null or missing has the server's default.
 
     Fields with a range of their own accept more than :class:`~oxibonsai.sampling.SamplingParams`,
@@ -84,36 +94,12 @@ class SamplingFields(Checked):
     preset: str | None = Field(
         None, description=f"{', '.join(PRESETS)}: defaults in place of the server's."
     )
-    temperature: float | None = _as("temperature")
-    top_k: int | None = Field(None, ge=-1, description="0 or -1: all.")
-    top_p: float | None = Field(None, ge=0, le=1)
-    min_p: float | None = _as("min_p")
-    typical_p: float | None = _as("typical_p", AliasChoices(*_SPELLINGS[0]))
-    top_a: float | None = _as("top_a")
-    eta_cutoff: float | None = _as("eta_cutoff")
-    epsilon_cutoff: float | None = _as("epsilon_cutoff")
     top_n_sigma: float | None = Field(None, description="Only -1 and 0, its neutral values.")
-    presence_penalty: float | None = _as("presence_penalty")
-    frequency_penalty: float | None = _as("frequency_penalty")
-    repeat_penalty: float | None = _as("repetition_penalty", AliasChoices(*_SPELLINGS[1]))
-    repeat_last_n: int | None = _as("repetition_window")
-    dry_multiplier: float | None = _as("dry_multiplier")
-    dry_base: float | None = Field(None, ge=0)
-    dry_allowed_length: int | None = _as("dry_allowed_length")
-    dry_penalty_last_n: int | None = _as("dry_penalty_last_n")
     dry_sequence_breakers: list[_Text] | None = Field(None, max_length=64)
-    xtc_probability: float | None = _as("xtc_probability")
-    xtc_threshold: float | None = _as("xtc_threshold")
-    dynatemp_range: float | None = _as("dynatemp_range")
-    dynatemp_exponent: float | None = _as("dynatemp_exponent")
-    mirostat: int | None = _as("mirostat")
-    mirostat_tau: float | None = _as("mirostat_tau")
-    mirostat_eta: float | None = _as("mirostat_eta")
     samplers: list[_Text] | _Text | None = Field(None, max_length=32)
     seed: int | None = Field(None, ge=-(2**63), lt=2**64, description="-1: random.")
     stop: _Text | Stops | None = None
     stop_token_ids: list[int] | None = Field(None, max_length=_MOST_BIASES)
-    min_tokens: int | None = _as("min_tokens")
     ignore_eos: bool | None = None
     allowed_token_ids: list[int] | None = Field(
         None,
@@ -132,7 +118,7 @@ class SamplingFields(Checked):
     @classmethod
     def _one_spelling(cls, body: dict[str, Any]) -> dict[str, Any]:
         """Accept a field that is given under both of its names with the same value."""
-        for name, other in _SPELLINGS:
+        for name, other in (p.request for p in NUMBERS if len(p.request) == 2):
             if name not in body or other not in body:
                 continue
             values = [body[n] for n in (name, other) if body[n] is not None] or [None]
@@ -144,20 +130,22 @@ class SamplingFields(Checked):
     def sampling_params(
         self,
         settings: ModelSettings,
-        tokenizer: Tokenizer,
+        engine: Engine,
         *,
         max_tokens: int | None,
+        thinks: bool | None = None,
         logprobs: bool = False,
         top_logprobs: int = 0,
         drawn_logprobs: bool = False,
     ) -> SamplingParams:
-        """Return the parameters, with the server's defaults for missing fields.
+        """Return the parameters; a missing field has the server's setting, else what suits the model.
 
         Args:
             settings: The server's settings.
-            tokenizer: Tokenizes texts in ``logit_bias`` and ``bad_words``: here the request holds
-                nothing that others wait for.
+            engine: Its model recommends parameters; its tokenizer reads texts in ``logit_bias`` and
+                ``bad_words``: here the request holds nothing that others wait for.
             max_tokens: Limit of new tokens; None or -1: the server's default.
+            thinks: Whether the model reasons before it answers; None: its own default.
             logprobs: Return log-probabilities.
             top_logprobs: Number of top tokens to return log-probabilities of.
             drawn_logprobs: Return those of the distribution after all sampling steps.
@@ -168,19 +156,12 @@ class SamplingFields(Checked):
         if self.top_n_sigma is not None and self.top_n_sigma > 0:
             raise RequestError("top_n_sigma is not supported: leave it out", param="top_n_sigma")
         limit = settings.n_predict if max_tokens in (None, -1) else max_tokens
+        tokenizer = engine.tokenizer
         bias, banned = _biases(self.logit_bias, tokenizer)
         encode = partial(read_text, tokenizer=tokenizer, add_special=False, parse_special=False)
         seed = settings.seed if self.seed is None else self.seed
-        default = settings if self.preset is None else preset(self.preset)
-        top_p = default.top_p if self.top_p is None else self.top_p
-        penalties = {name: getattr(default, name) for name in _PENALTIES}
         return SamplingParams(
             max_tokens=None if limit in (None, -1) else limit,
-            temperature=default.temperature if self.temperature is None else self.temperature,
-            top_k=max(0, default.top_k if self.top_k is None else self.top_k),
-            # At least one token is always kept.
-            top_p=max(top_p, 1e-9),
-            min_p=default.min_p if self.min_p is None else self.min_p,
             seed=None if seed == -1 else seed % 2**64,  # OpenAI's are signed
             stop=tuple(s for s in _stops(self.stop) if s),
             logit_bias=bias,
@@ -189,40 +170,55 @@ class SamplingFields(Checked):
             top_logprobs=top_logprobs,
             drawn_logprobs=drawn_logprobs,
             bad_words=word_tokens(self.bad_words or (), encode),
-            **{**penalties, **self._given()},
+            **self._numbers(
+                default_sampling(settings, engine.recommended, thinks)
+                if self.preset is None
+                else vars(preset(self.preset))
+            ),
+            **self._given(),
         )
 
+    def _numbers(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters that are numbers: the request's own, else the defaults."""
+        values: dict[str, Any] = {}
+        for p in NUMBERS:
+            value = getattr(self, p.request[0])
+            if value is None:
+                value = defaults.get(p.name)
+            if value is not None:
+                values[p.name] = _in_range(p, value)
+        return values
+
     def _given(self) -> dict[str, Any]:
-        """Return the fields of the request that the server's settings know nothing of."""
+        """Return the other fields of the request that the server's settings know nothing of."""
         given = {
-            "top_a": self.top_a,
-            "typical_p": self.typical_p,
-            "eta_cutoff": self.eta_cutoff,
-            "epsilon_cutoff": self.epsilon_cutoff,
-            "presence_penalty": self.presence_penalty,
-            "frequency_penalty": self.frequency_penalty,
-            "repetition_penalty": self.repeat_penalty,
-            "repetition_window": self.repeat_last_n,
-            "dry_multiplier": self.dry_multiplier,
-            # Below 1 llama-server turns the step off.
-            "dry_base": None if self.dry_base is None else max(self.dry_base, 1.0),
-            "dry_allowed_length": self.dry_allowed_length,
-            "dry_penalty_last_n": self.dry_penalty_last_n,
             "dry_sequence_breakers": _tuple(self.dry_sequence_breakers),
-            "xtc_probability": self.xtc_probability,
-            "xtc_threshold": self.xtc_threshold,
-            "dynatemp_range": self.dynatemp_range,
-            "dynatemp_exponent": self.dynatemp_exponent,
-            "mirostat": self.mirostat,
-            "mirostat_tau": self.mirostat_tau,
-            "mirostat_eta": self.mirostat_eta,
             "samplers": _steps(self.samplers),
             "stop_token_ids": _tuple(self.stop_token_ids),
             "allowed_tokens": _tuple(self.allowed_token_ids),
-            "min_tokens": self.min_tokens,
             "ignore_eos": self.ignore_eos,
         }
         return {name: value for name, value in given.items() if value is not None}
+
+
+def default_sampling(
+    settings: ModelSettings, recommended: Recommendation, thinks: bool | None
+) -> dict[str, Any]:
+    """Return the defaults of requests: the server's settings, else the model's, else llama-server's."""
+    general = {p.name: p.server for p in NUMBERS if p.server is not None}
+    given = {name: getattr(settings, name) for name in general}
+    return {
+        **general,
+        **recommended.values(thinks),
+        **{name: value for name, value in given.items() if value is not None},
+    }
+
+
+def _in_range(p: Parameter, value: float) -> float:
+    """Return what requests may say below a parameter's range as the low end of the range."""
+    if p.asked is None:
+        return value
+    return max(value, 1e-9 if p.bounds.above else p.bounds.low)  # a share keeps one token
 
 
 def _tuple(items: list[Any] | None) -> tuple[Any, ...] | None:
@@ -236,7 +232,7 @@ def _stops(stop: str | list[str] | None) -> list[str]:
 
 
 def _steps(samplers: list[str] | str | None) -> tuple[str, ...] | None:
-    """Names of steps; a string is llama-server's form with one letter for each."""
+    """Return the names of steps; a string is llama-server's form with one letter for each."""
     if samplers is None:
         return None
     if isinstance(samplers, str):
@@ -254,7 +250,7 @@ def _steps(samplers: list[str] | str | None) -> tuple[str, ...] | None:
 def _biases(
     biases: Mapping[str, Bias] | list[BiasPair] | None, tokenizer: Tokenizer
 ) -> tuple[dict[int, float], tuple[int, ...]]:
-    """Values to add to logits, and banned tokens (a bias of ``false``)."""
+    """Return values to add to logits, and banned tokens (a bias of ``false``)."""
     pairs = biases.items() if isinstance(biases, Mapping) else (biases or [])
     added: dict[int, float] = {}
     banned: list[int] = []
@@ -284,3 +280,48 @@ def _tokens(key: Any, tokenizer: Tokenizer) -> list[int]:
     if key.isascii() and key.isdecimal() and len(key) < 12:
         return [int(key)]
     return read_text(key, tokenizer, add_special=False)
+
+
+class SpeculationFields(Checked):
+    """How a request is drafted, where the server drafts; its text does not depend on it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+
+    draft_length: int | None = Field(
+        None,
+        ge=0,
+        le=64,
+        alias="speculative.n_max",
+        description="Tokens of a draft; 0: no drafts.",
+    )
+    draft_threshold: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        alias="speculative.p_min",
+        description="A draft ends at the first token with a lower probability than this.",
+    )
+
+    def speculate(self, make: MakeSpeculator | None) -> Speculate | None:
+        """Return the speculator of this request; None for that of all requests.
+
+        Args:
+            make: That of the server; None if it has none.
+
+        Raises:
+            RequestError: The request wants drafts, and the server makes none.
+        """
+        if self.draft_length == 0:
+            return _nothing
+        if self.draft_length is None and self.draft_threshold is None:
+            return None
+        if make is None:
+            raise RequestError(
+                "speculative.n_max and speculative.p_min need a server with --speculate or "
+                "--draft-model: leave them out"
+            )
+        return partial(make, length=self.draft_length, threshold=self.draft_threshold)
+
+
+def _nothing() -> None:
+    """Propose no tokens."""

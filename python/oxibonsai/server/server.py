@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from flask import Flask, Response, after_this_request, g, has_request_context, request
 
+from oxibonsai.mcp import McpServers
 from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server.access import Callers, KeyRing, owner
 from oxibonsai.server.backend import Backend
-from oxibonsai.server.cors import SAFE_METHODS
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.hosts import SAFE_METHODS
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.registry.instance import Instance, Lease
 from oxibonsai.server.registry.registry import ModelRegistry
@@ -33,6 +34,7 @@ class Server(Flask):
         keys: The accepted API keys; read again at SIGHUP.
         callers: Tells who sends a request.
         store: Files, responses, assistants, threads, messages and runs.
+        mcp: The MCP servers whose tools may be called; None: none are configured.
         peers: This server among those that share the store; None if it shares nothing.
         image_worker: Draws images.
         large_requests: Admits what reads a large input, one at a time.
@@ -45,6 +47,7 @@ class Server(Flask):
     keys: KeyRing
     callers: Callers
     store: Store
+    mcp: McpServers | None
     peers: Peers | None
     image_worker: ImageWorker
     large_requests: SerialQueue
@@ -52,7 +55,7 @@ class Server(Flask):
 
     @property
     def submitter(self) -> Submitter:
-        """Submits requests to the model of the current request.
+        """Return what submits requests to the model of the current request.
 
         A generator or thread that outlives the request has to take it beforehand.
         """
@@ -65,7 +68,7 @@ class Server(Flask):
         return chosen
 
     def _with_adapters(self, submitter: Submitter) -> Submitter:
-        """With the adapters that the request's model name or ``lora`` field chooses."""
+        """Return the submitter with the adapters that a request's model or ``lora`` chooses."""
         lease: Lease = g.model_lease
         if lease.adapter:
             if g.get("lora"):

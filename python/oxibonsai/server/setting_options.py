@@ -9,8 +9,8 @@ import click
 from click.shell_completion import CompletionItem
 from pydantic.fields import FieldInfo
 
+from oxibonsai.server.model_settings import Flag, Names, Paths, Switch
 from oxibonsai.server.setting_sources import flag
-from oxibonsai.server.setting_types import Flag, Names, Paths, Switch
 from oxibonsai.server.settings import Settings
 
 Command = Callable[..., Any]

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -33,13 +34,18 @@ def flag(field: str) -> str:
 
 
 def load_settings(
-    flags: Mapping[str, Any], config: str | os.PathLike[str] | None = None
+    flags: Mapping[str, Any],
+    config: str | os.PathLike[str] | None = None,
+    fallbacks: Mapping[str, Any] = MappingProxyType({}),
+    fallback_origins: Mapping[str, str] = MappingProxyType({}),
 ) -> Settings:
     """Merge the sources and check the result.
 
     Args:
         flags: Values of flags that were given, by field name.
         config: A TOML file; None: ``OXIBONSAI_CONFIG``, else none.
+        fallbacks: Values of fields that no other source names, in place of their defaults.
+        fallback_origins: Where each of them comes from, for messages.
 
     Raises:
         RequestError: A value out of range, an unknown key, a file that can't be read, or a public
@@ -49,13 +55,15 @@ def load_settings(
     file = _read_toml(Path(config)) if config else {}
     variables = EnvSettingsSource(Settings)()
     try:
-        settings = Settings(**{**file, **variables, **flags})
+        settings = Settings(**{**fallbacks, **file, **variables, **flags})
     except ValidationError as e:
-        origin = {field: f"{field} in {config}" for field in file}
+        origin = dict(fallback_origins)
+        origin |= {field: f"{field} in {config}" for field in file}
         origin |= {field: variable(field) for field in variables}
         origin |= {field: flag(field) for field in flags}
         raise RequestError(_sentence(e, origin)) from e
     _check_public(settings)
+    _check_tools(settings)
     check_shared(settings)
     return settings
 
@@ -102,6 +110,24 @@ def _check_public(settings: Settings) -> None:
                 f"--host {host} would let other machines use this server, and no API key is set: "
                 "give --api-key or --api-key-file, or --allow-public to allow it deliberately"
             )
+
+
+def _check_tools(settings: Settings) -> None:
+    """Check that it is settled who may call the tools of MCP servers, which act on this machine."""
+    if settings.mcp_servers_config is None or settings.admin_key or settings.admin_key_file:
+        return
+    given = {
+        "--api-key": settings.api_key or settings.api_key_file,
+        "--allow-public": settings.allow_public,
+        "--cors-origins *": "*" in settings.cors_origins,
+        # A name beyond this machine is that of a proxy which others reach.
+        "--allowed-host": settings.allowed_hosts,
+    }
+    for name in (name for name, value in given.items() if value):
+        raise RequestError(
+            f"--mcp-servers-config with {name} needs --admin-key or --admin-key-file: its keys alone "
+            "may then call tools, which act on this machine"
+        )
 
 
 def check_shared(settings: Settings) -> None:

@@ -14,8 +14,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from oxibonsai.server.model_settings import ModelSettings
-from oxibonsai.server.setting_types import Flag, Names, Paths, Switch
+from oxibonsai.server.model_settings import Flag, ModelSettings, Names, Paths, Switch
 
 ENV_PREFIX = "OXIBONSAI_"
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
@@ -32,7 +31,7 @@ DEFAULT_PORT = 8080
 
 
 def default_state_dir(port: int = DEFAULT_PORT) -> Path:
-    """``$XDG_STATE_HOME/oxibonsai``, else ``~/.local/state/oxibonsai``.
+    """Return ``$XDG_STATE_HOME/oxibonsai``, else ``~/.local/state/oxibonsai``.
 
     On a port other than the default, its folder ``port-N``: servers of one user share no state.
     """
@@ -114,7 +113,7 @@ class Settings(ModelSettings, BaseSettings):
     max_connections: int = Field(
         1000, ge=8, le=100_000, description="Maximum number of open connections."
     )
-    http_threads: int | None = Field(
+    http_threads: Annotated[int | None, Flag(("--threads-http",))] = Field(
         None,
         ge=2,
         le=4096,
@@ -203,6 +202,12 @@ class Settings(ModelSettings, BaseSettings):
     reload_changed: Switch = Field(
         True, description="Reload a model when its GGUF file has changed."
     )
+    mcp_servers_config: Path | None = Field(
+        None,
+        description="JSON file of MCP servers, as llama.cpp reads it: /tools lists and calls their tools, "
+        "the chat page offers them to the model and asks before each call. Where there are API keys, "
+        "it needs --admin-key, and only these keys may call.",
+    )
     ui: Annotated[Switch, Flag(("--webui",))] = Field(
         True, description="Serve the chat page at / and the page of all routes at /docs."
     )
@@ -231,7 +236,7 @@ class Settings(ModelSettings, BaseSettings):
         64, gt=0, description="Maximum size of a log file in MiB; three files are kept."
     )
     log_prompts: Switch = Field(False, description="Write request bodies to the log.")
-    verbose: Annotated[Switch, Flag(("-v",))] = Field(
+    verbose: Annotated[Switch, Flag(("-v", "--log-verbose"))] = Field(
         False, description="Log at level debug; add __verbose to responses."
     )
 

@@ -96,7 +96,7 @@ class SlotTable:
             return slot
 
     def release(self, slot: Slot, slot_request: SlotRequest) -> None:
-        """Frees the slot if this request still holds it."""
+        """Free the slot if this request still holds it."""
         with self._lock:
             if slot.holder is slot_request:
                 slot.holder = None

@@ -11,7 +11,7 @@ from typing import Any
 from flask import Response, request
 
 from oxibonsai.server.errors import ApiError, as_api_error, error_body
-from oxibonsai.server.http.disconnect import ClientGoneError, client_is_gone
+from oxibonsai.server.http.connection import ClientGoneError, client_is_gone
 from oxibonsai.server.http.stream_writer import OutputEvent, writable_socket
 
 # Keeps proxies from closing an idle stream.
@@ -21,7 +21,7 @@ DONE = "data: [DONE]\n\n"
 
 
 def compact(value: Any) -> str:
-    """JSON without spaces."""
+    """Return JSON without spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -31,7 +31,7 @@ def quoted(text: str) -> str:
 
 
 def frame(data: Any, event: str | None = None) -> str:
-    """One event; ``data`` becomes one line of JSON."""
+    """Return one event; ``data`` becomes one line of JSON."""
     text = compact(data)
     return f"event: {event}\ndata: {text}\n\n" if event else f"data: {text}\n\n"
 

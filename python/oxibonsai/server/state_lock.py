@@ -19,7 +19,7 @@ _ORPHAN_SECONDS = 5.0
 
 @contextlib.contextmanager
 def locked_state(settings: Settings) -> Iterator[None]:
-    """Locks the database file and the folder of uploaded files against other servers.
+    """Lock the database file and the folder of uploaded files against other servers.
 
     Processes forked within the block inherit the locks, which are held until the last of them has
     ended, however it ends. A PostgreSQL database has a lock of its own:

@@ -1,4 +1,4 @@
-"""Pictures of requests that are stored files, in the place of their ids."""
+"""Images of requests that are stored files, in the place of their ids."""
 
 from __future__ import annotations
 
@@ -25,25 +25,28 @@ def with_stored_images(request: ChatRequest, files: FileStore, reader: ImageRead
             read that its size is seen.
 
     Raises:
-        RequestError: There are too many pictures.
+        RequestError: There are too many images.
         NoSuchObjectError: The owner of the request has no such file.
     """
-    named = [f for message in request.messages for part in _parts(message) if (f := _file_of(part))]
+    named = [
+        f for message in request.messages for part in parts_of(message) if (f := _file_of(part))
+    ]
     if not named:
         return request
     reader.check_count(len(named))
-    contents = {f: _content(f, files, reader.limits.max_bytes) for f in dict.fromkeys(named)}
+    contents = {f: content_of_file(f, files, reader.limits.max_bytes) for f in dict.fromkeys(named)}
     messages = [_filled(message, contents) for message in request.messages]
     return replace(request, messages=messages)
 
 
-def _parts(message: Any) -> list[Any]:
+def parts_of(message: Any) -> list[Any]:
+    """Return the parts of a message's content; none where it is a text."""
     content = message.get("content") if isinstance(message, Mapping) else None
     return content if isinstance(content, list) else []
 
 
 def _filled(message: Any, contents: Mapping[str, bytes]) -> Any:
-    parts = _parts(message)
+    parts = parts_of(message)
     if not any(map(_file_of, parts)):
         return message
     return {**message, "content": [_shown(part, contents) for part in parts]}
@@ -59,7 +62,7 @@ def _shown(part: Any, contents: Mapping[str, bytes]) -> Any:
 
 
 def _file_of(part: Any) -> str | None:
-    """Return the id of the file that a picture is."""
+    """Return the id of the file that an image is."""
     if not isinstance(part, Mapping) or part.get("type") not in IMAGES:
         return None
     inner = part.get("image_file")
@@ -67,7 +70,12 @@ def _file_of(part: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _content(file_id: str, files: FileStore, max_bytes: int) -> bytes:
+def content_of_file(file_id: str, files: FileStore, max_bytes: int) -> bytes:
+    """Return what a stored file of the request's owner holds; of a larger one a byte more than that.
+
+    Raises:
+        NoSuchObjectError: There is no such file, or its time is over.
+    """
     owner = current_owner() or ""
     if is_expired(files.get(owner, file_id)):
         raise NoSuchObjectError("file", file_id)

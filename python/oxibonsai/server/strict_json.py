@@ -9,7 +9,7 @@ from typing import Any
 from flask import Request, g
 
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.long_texts import turn_of_long_text
+from oxibonsai.server.inputs import turn_of_long_text
 
 # Deeper than any tool schema; far below the recursion limit.
 MAX_DEPTH = 100
@@ -65,13 +65,13 @@ def _is_json(mimetype: str) -> bool:
 
 
 def _is_bare(request: Request) -> bool:
-    """Whether a program sent it without a type; browsers name the origin of every POST."""
+    """Return whether a program sent it without a type; browsers name the origin of every POST."""
     by_page = any(name in request.headers for name in ("Origin", "Sec-Fetch-Site", "Referer"))
     return not by_page and request.mimetype in ("", "application/x-www-form-urlencoded")
 
 
 def parse(data: bytes) -> Any:
-    """One JSON value; see :func:`read_object` for what is rejected."""
+    """Parse one JSON value; see :func:`read_object` for what is rejected."""
     _check_counts(data)
     try:
         text = data.decode("utf-8")

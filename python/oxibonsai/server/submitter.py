@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from oxibonsai.chat import ChatRequest, PreparedPrompt
-from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.chat import ChatRequest, PreparedPrompt, prepare
+from oxibonsai.chat_template import ChatTemplate, TooCostlyError
 from oxibonsai.engine import ContextShift, Engine, EnginePool, Options
 from oxibonsai.engine.completion import MOST_SAMPLES
-from oxibonsai.engine.speculation import MakeSpeculator
+from oxibonsai.engine.speculation.methods import MakeSpeculator, Speculation
 from oxibonsai.errors import RequestError
+from oxibonsai.output import find_reasoning_tags
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.access import current_owner
+from oxibonsai.server.access import ANONYMOUS, current_owner
 from oxibonsai.server.adapters import Adapters
 from oxibonsai.server.backend import Backend
+from oxibonsai.server.documents import with_documents
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.stream_writer import OutputEvent, StreamWriter
-from oxibonsai.server.inputs import InputWatch, PromptLimit, input_is_read, read_chat
+from oxibonsai.server.inputs import InputWatch, PromptLimit, input_is_read, turn_of_long_text
+from oxibonsai.server.pdf import PdfReader
+from oxibonsai.server.schemas.request_warnings import warn
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.slot_table import SlotRequest, SlotTable
 from oxibonsai.server.stored_images import with_stored_images
 from oxibonsai.server.stores import FileStore
-from oxibonsai.server.tenant import for_current_owner
 
 
 class Submitter:
@@ -34,7 +39,8 @@ class Submitter:
     Args:
         backend: Its pool is set once the model is loaded.
         metrics: Updated at the end of every request.
-        files: Those that conversations name as pictures.
+        files: Those that conversations name as images and documents.
+        documents: Reads documents.
         settings: The server's settings with those of the model.
 
     Attributes:
@@ -43,12 +49,17 @@ class Submitter:
     """
 
     def __init__(
-        self, backend: Backend, metrics: GenerationMetrics, files: FileStore, settings: Settings
+        self,
+        backend: Backend,
+        metrics: GenerationMetrics,
+        files: FileStore,
+        documents: PdfReader,
+        settings: Settings,
     ) -> None:
         self._backend = backend
         self._files = files
-        self._share_cache = settings.share_prefix_cache
         self.settings = settings
+        self._documents = documents
         self._slot_table: SlotTable | None = None
         self._lock = threading.Lock()
         self._writer: StreamWriter | None = None
@@ -107,7 +118,7 @@ class Submitter:
 
     @property
     def writer(self) -> StreamWriter:
-        """Writes streams in the engine's thread, after each step."""
+        """Return what writes streams in the engine's thread, after each step."""
         with self._lock:
             if self._writer is None:
                 self._writer = StreamWriter()
@@ -121,8 +132,13 @@ class Submitter:
 
     @property
     def speculate(self) -> MakeSpeculator | None:
-        """Makes what proposes tokens; None if nothing does."""
-        return self._backend.speculate
+        """Return what makes what proposes tokens; None if nothing does."""
+        return None if self.speculation is None else self.speculation.make
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """Return what proposes tokens, and why; None where no text is generated."""
+        return self._backend.speculation
 
     @property
     def chat_template(self) -> ChatTemplate | None:
@@ -135,11 +151,57 @@ class Submitter:
         prompt_limit: PromptLimit | None = None,
         options: Options | None = None,
     ) -> PreparedPrompt:
-        """Return the prompt of a conversation; see :func:`oxibonsai.server.inputs.read_chat`."""
-        pictures = self.engine.pictures
-        if pictures is not None:
-            request = with_stored_images(request, self._files, pictures)
-        return read_chat(self.engine, self.chat_template, request, prompt_limit, options)
+        """Return the prompt of a conversation, within the limits of a server.
+
+        Args:
+            request: The conversation.
+            prompt_limit: The largest prompt; None: any.
+            options: Engine options beyond those that the conversation sets.
+
+        Raises:
+            RequestError: As of :func:`oxibonsai.chat.prepare`.
+            TooLongError: It does not fit into the context.
+            ClientGoneError: The client disconnected.
+        """
+        engine, tokenizer = self.engine, self.engine.tokenizer
+        request = self._without_idle_budget(request)
+        request = with_documents(
+            request, self._files, self._documents,
+            sees=engine.image_reader is not None, look=InputWatch().look,
+        )  # fmt: skip
+        if engine.image_reader is not None:
+            request = with_stored_images(request, self._files, engine.image_reader)
+        # Images have turns of their own, which take longer.
+        length = 0
+        if engine.image_reader is None or not _has_other_parts(request.messages):
+            length = sum(map(len, _texts([*request.messages, *request.tools])))
+
+        def check(prompt: str) -> None:
+            if prompt_limit is not None:
+                prompt_limit.check_text(prompt, tokenizer)
+
+        try:
+            with turn_of_long_text(length):
+                return prepare(
+                    engine, request, options, template=self.chat_template,
+                    watch=InputWatch(prompt_limit), check=check,
+                )  # fmt: skip
+        except TooCostlyError:
+            # That the conversation is too long is the more helpful error.
+            if prompt_limit is not None:
+                whole = "".join(_texts(request.messages))
+                prompt_limit.check_text(whole, tokenizer, "the conversation")
+            raise
+
+    def _without_idle_budget(self, request: ChatRequest) -> ChatRequest:
+        """Return the request without a budget of reasoning where the model does not reason."""
+        template = self.chat_template
+        if request.thinking_budget is None or template is None:
+            return request
+        if find_reasoning_tags(template.source) is not None:
+            return request
+        warn("the budget of reasoning has no effect: this model's chat template knows no reasoning")
+        return replace(request, thinking_budget=None)
 
     def chat(
         self,
@@ -177,7 +239,7 @@ class Submitter:
         n: int = 1,
         slot: int | None = None,
     ) -> Generation:
-        """As :meth:`chat`, for a prompt that is already prepared."""
+        """Do what :meth:`chat` does for a prompt that is already prepared."""
         return self._submit(prepared.ids, params, prepared.options, n, prepared, slot)
 
     def text(
@@ -189,7 +251,7 @@ class Submitter:
         n: int = 1,
         slot: int | None = None,
     ) -> Generation:
-        """Continues a prompt; see :meth:`chat`."""
+        """Continue a prompt; see :meth:`chat`."""
         return self._submit(ids, params, options or Options(), n, None, slot)
 
     def _submit(
@@ -207,29 +269,78 @@ class Submitter:
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}", param="n")
         input_is_read()
-        adapter = self.adapters.default() if self.adapter is None else self.adapter
-        speculate = options.speculate or self._backend.speculate
-        options = replace(options, adapter=adapter, speculate=speculate)
-        if self.settings.context_shift and not options.images:
-            options = replace(options, shift=ContextShift(self.settings.keep))
-        options = for_current_owner(options, share_cache=self._share_cache)
+        options = self._own_options(options)
+        # Before a permit is taken, since encoding and compiling can be slow.
+        engine.encode_images(ids, options, InputWatch().look)
         compiled = None
         if options.structure is not None:
-            # Before a permit is taken, since compiling can be slow.
             compiled = engine.structures.compiled(
                 options.structure, InputWatch().look, options.tenant
             )
-        place = pool.queue_up(options.tenant)
+        ticket = pool.queue_up(options.tenant)
         generation = Generation(
-            place, ids, params, options, compiled, n=n, prepared=prepared, pool=pool, slots=self.slots,
+            ticket, ids, params, options, compiled, n=n, prepared=prepared, pool=pool, slots=self.slots,
             slot_request=SlotRequest(current_owner(), slot), metrics=self.metrics,
             output_event=OutputEvent(self.writer), call_prefix=call_prefix,
         )  # fmt: skip
         try:
             if not generation.start(0):
                 # Validated now, while the response can still be an error.
-                engine.make_sequence(ids, params, options)
+                engine.check_request(ids, params, options)
         except BaseException:
-            place.leave()
+            ticket.leave()
             raise
         return generation
+
+    def _own_options(self, options: Options) -> Options:
+        """Return a request's options with the server's, the model's and the key's."""
+        shift = options.shift
+        if self.settings.context_shift and not options.images:
+            shift = ContextShift(self.settings.keep)
+        adapter = self.adapters.default() if self.adapter is None else self.adapter
+        speculate = options.speculate or self.speculate
+        tenant, salt = tenant_and_salt(
+            options.cache_salt, share_cache=self.settings.share_prefix_cache
+        )
+        return replace(
+            options,
+            adapter=adapter,
+            speculate=speculate,
+            shift=shift,
+            tenant=tenant,
+            cache_salt=salt,
+        )
+
+
+def tenant_and_salt(cache_salt: str = "", *, share_cache: bool) -> tuple[str, str]:
+    """Return tenant and cache salt of requests of the current key; without keys, no tenant.
+
+    Args:
+        cache_salt: The request's own, which separates requests of one key.
+        share_cache: Share the prefix cache between keys.
+    """
+    who = current_owner()
+    if who is None or who == ANONYMOUS:
+        return "", cache_salt
+    return who, cache_salt if share_cache else f"{who}:{cache_salt}"
+
+
+def _has_other_parts(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a message has parts that are no texts, such as images."""
+    contents = [message.get("content") for message in messages]
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    return any(not isinstance(part, dict) or part.get("type") != "text" for part in parts)
+
+
+def _texts(value: Any) -> list[str]:
+    found: list[str] = []
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, Mapping):
+            pending.extend(part.values())
+        elif isinstance(part, Sequence):
+            pending.extend(part)
+    return found

@@ -109,7 +109,7 @@ def _reason(error: ErrorDetails) -> str:
 
 
 def _is_image(error: ErrorDetails) -> bool:
-    """Whether the error is about an image part."""
+    """Return whether the error is about an image part."""
     if error["type"] == "union_tag_invalid":
         return error["ctx"]["tag"] in IMAGES
     is_kind = error["type"] == "literal_error" and error["loc"][-1] == "type"
@@ -117,7 +117,7 @@ def _is_image(error: ErrorDetails) -> bool:
 
 
 def _is_tool(error: ErrorDetails) -> bool:
-    """Whether the error is about the kind of a tool on offer."""
+    """Return whether the error is about the kind of a tool on offer."""
     place = error["loc"]
     return error["type"] == "literal_error" and place[0] == "tools" and place[-1] == "type"
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from oxibonsai.errors import RequestError, SourceError
 from oxibonsai.files.home_paths import with_home
+from oxibonsai.files.shards import split_info
 from oxibonsai.sources.http import is_url
-from oxibonsai.sources.local import resolve_path
-from oxibonsai.sources.packaged import PACKAGED, resolve_packaged, say_demonstration
-from oxibonsai.sources.shards import split_info
+from oxibonsai.sources.local import PACKAGED, resolve_packaged, resolve_path, say_demonstration
 
 DEFAULT_MODEL = "seedling-ternary"
 

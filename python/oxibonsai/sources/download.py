@@ -145,7 +145,7 @@ class _Transfer:
             time.sleep(getattr(reason, "wait", None) or delay)
 
     def _fetch(self) -> bool:
-        """One request; whether the file is complete after it."""
+        """Send one request; return whether the file is complete after it."""
         partial = self._partial
         if partial.length and partial.length == partial.version.size:
             return True

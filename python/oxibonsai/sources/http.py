@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from oxibonsai.errors import SourceError
 from oxibonsai.sources.partial_file import Version
+from oxibonsai.sources.public_hosts import Refused
 
 if TYPE_CHECKING:
     import httpx2
@@ -25,10 +26,6 @@ _SCHEMES = ("http://", "https://")
 
 class Unreachable(SourceError):
     """A server that can't be asked now."""
-
-
-class Refused(SourceError):
-    """A server that is not to be asked, or that does not give what it is asked for."""
 
 
 class Passing(Exception):
@@ -74,7 +71,7 @@ class Answer:
 
 
 def is_url(text: str) -> bool:
-    """Whether this names something on the web."""
+    """Return whether this names something on the web."""
     return text.lower().startswith(_SCHEMES)
 
 
@@ -100,7 +97,7 @@ def web_client(
 
     transport = None
     if public_only:
-        from oxibonsai.sources.public_transport import PublicTransport
+        from oxibonsai.sources.public_hosts import PublicTransport
 
         transport = PublicTransport()
     # Bytes must come as they are: a packed body has no ranges and no length of its own.
@@ -119,7 +116,7 @@ def web_client(
 def asked(
     client: httpx2.Client, url: str, first: int, version: Version, last: int | None = None
 ) -> Iterator[Answer]:
-    """Asks for the bytes from ``first`` on, of the version that the bytes before were of.
+    """Ask for the bytes from ``first`` on, of the version that the bytes before were of.
 
     The answer may begin at 0 instead, where the server has another version or knows no ranges.
 
@@ -219,7 +216,7 @@ def _check_size(response: httpx2.Response, size: int | None) -> None:
 
 
 def _wait(text: str | None) -> float | None:
-    """Seconds of a Retry-After; the form with a date is left to our own patience."""
+    """Return the seconds of a Retry-After; the form with a date is left to our own patience."""
     if text is None or not re.fullmatch(r"\d{1,9}", text.strip()):
         return None
     return min(float(text), _LONGEST_WAIT)

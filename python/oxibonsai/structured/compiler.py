@@ -136,7 +136,7 @@ class StructureCompiler:
 
     @property
     def kept(self) -> tuple[int, int]:
-        """Structures that are kept, and the estimate of their bytes."""
+        """Return the structures that are kept, and the estimate of their bytes."""
         with self._lock:
             return len(self._kept), sum(kept.size for kept in self._kept.values())
 

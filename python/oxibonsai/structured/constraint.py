@@ -40,7 +40,7 @@ class Constraint:
         self._mask: Mask | None = None
 
     def mask(self) -> Mask:
-        """Tokens that may come next: uint32 [ceil(vocab / 32)], bit i % 32 of word i // 32.
+        """Return the tokens that may come next: uint32 [ceil(vocab / 32)], bit i % 32 of word i // 32.
 
         Where the text may end, every end-of-text token is among them; where it has ended, nothing
         else is. The array is read-only and stays as it is when the state moves on.
@@ -71,15 +71,15 @@ class Constraint:
         self._mask = None
 
     def banned(self) -> frozenset[int]:
-        """Nothing: the mask says it all."""
+        """Return nothing: the mask says it all."""
         return frozenset()
 
     def forced(self) -> list[int]:
-        """Nothing: the model chooses even where a single token may come."""
+        """Return nothing: the model chooses even where a single token may come."""
         return []
 
     def allows(self, token: int) -> bool:
-        """Whether a token may come next."""
+        """Return whether a token may come next."""
         if not 0 <= token < self._words * 32:
             return False
         return bool(self.mask()[token // 32] >> np.uint32(token % 32) & np.uint32(1))

@@ -71,7 +71,7 @@ def _regex(pattern: str) -> str:
 
 
 def _choice(options: list[str]) -> str:
-    """One expression of all texts: llguidance shares their beginnings."""
+    """Return one expression of all texts: llguidance shares their beginnings."""
     return f"start: /{'|'.join(map(literal, options))}/" if any(options) else _regex("")
 
 

@@ -8,6 +8,7 @@ would be let through.
 from __future__ import annotations
 
 import copy
+import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Set
@@ -16,8 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from oxibonsai.errors import RequestError
-from oxibonsai.structured import formats
-from oxibonsai.structured.patterns import translated
+from oxibonsai.structured.patterns import FORMAT_PATTERNS, NATIVE_FORMATS, translated
 
 Schema = dict[str, Any]
 
@@ -54,7 +54,7 @@ def _is_number(value: Any) -> bool:
 
 
 def is_exact(value: Any) -> bool:
-    """Whether a number keeps all of its digits; anything else does."""
+    """Return whether a number keeps all of its digits; anything else does."""
     if not _is_number(value):
         return True
     number = Decimal(repr(value)).normalize()
@@ -152,8 +152,22 @@ def prepared(schema: Schema | bool) -> Schema | bool:
     return schema
 
 
+def json_copy(schema: Any) -> Any:
+    """Return a schema as JSON would give it back.
+
+    Raises:
+        RequestError: It is no JSON.
+    """
+    try:
+        return json.loads(json.dumps(schema, allow_nan=False))
+    except RecursionError as e:
+        raise RequestError("json_schema is nested too deep") from e
+    except (TypeError, ValueError) as e:
+        raise RequestError(f"json_schema is no JSON: {e}") from e
+
+
 def check_size(schema: Any) -> None:
-    """Refuses what is nested too deep or holds too many values."""
+    """Refuse what is nested too deep or holds too many values."""
     nodes, level = 0, [schema]
     for _ in range(MAX_DEPTH):
         nodes += len(level)
@@ -174,7 +188,7 @@ def _children(value: Any) -> list[Any]:
 def subschemas(
     schema: Schema | bool, visit: Callable[[str, Schema], None]
 ) -> Iterator[tuple[str, Schema | bool]]:
-    """Every schema inside a schema with its JSON pointer, the outer ones first.
+    """Yield every schema inside a schema with its JSON pointer, the outer ones first.
 
     Args:
         schema: The outermost.
@@ -193,7 +207,7 @@ def _inside(place: str, part: Schema) -> Iterator[tuple[str, Schema | bool]]:
     for keyword, value in part.items():
         wanted = KEYWORDS.get(keyword, _TEXT)[1]
         here = f"{place}/{_escaped(keyword)}"
-        if wanted == _SCHEMA_MAP[1]:
+        if wanted == _SCHEMA_MAP[1] and isinstance(value, dict):
             yield from ((f"{here}/{_escaped(k)}", v) for k, v in value.items())
         elif "schema" in wanted and isinstance(value, list):
             yield from ((f"{here}/{i}", v) for i, v in enumerate(value))
@@ -206,7 +220,7 @@ def _escaped(key: str) -> str:
 
 
 def check_keywords(place: str, part: Schema) -> None:
-    """Refuses keywords that are malformed, and most of those that are not enforced."""
+    """Refuse keywords that are malformed, and most of those that are not enforced."""
     for keyword, value in part.items():
         if keyword in UNSUPPORTED:
             raise _refusal(place, keyword, "is not supported")
@@ -232,7 +246,7 @@ def check_keywords(place: str, part: Schema) -> None:
 
 
 def check_bounds(places: dict[str, Schema | bool]) -> None:
-    """Refuses an exclusive bound less than 1 from its opposite.
+    """Refuse an exclusive bound less than 1 from its opposite.
 
     llguidance takes the bound itself in then, if it is whole. References and ``allOf`` join the
     bounds of any two places, so they are all compared.
@@ -267,7 +281,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Strings and keys in a JSON value."""
+    """Yield strings and keys in a JSON value."""
     for leaf in leaves(value):
         if isinstance(leaf, str):
             yield leaf
@@ -300,13 +314,13 @@ def _replace(place: str, part: Schema) -> None:
             for k, v in part["patternProperties"].items()
         }
     name = part.get("format")
-    if name in formats.PATTERNS:
+    if name in FORMAT_PATTERNS:
         del part["format"]
         if "pattern" in part:
-            part["allOf"] = [*part.get("allOf", ()), {"pattern": formats.PATTERNS[name]}]
+            part["allOf"] = [*part.get("allOf", ()), {"pattern": FORMAT_PATTERNS[name]}]
         else:
-            part["pattern"] = formats.PATTERNS[name]
-    elif name is not None and name not in formats.NATIVE:
+            part["pattern"] = FORMAT_PATTERNS[name]
+    elif name is not None and name not in NATIVE_FORMATS:
         raise _refusal(place, "format", f"is {name!r}, which is not supported")
 
 

@@ -136,7 +136,7 @@ class _Translation:
         return "", ord(c)
 
     def _escape(self, *, wide: bool) -> tuple[str, int | None]:
-        """Members of a class, or the code of one character."""
+        """Return the members of a class, or the code of one character."""
         start = self._at
         named = _PROPERTY.match(self._pattern, start)
         if named is not None:
@@ -179,3 +179,27 @@ def _character(code: int) -> str:
         raise ValueError(f"U+{code:04X} is no character")
     c = chr(code)
     return c if c.isascii() and c.isalnum() else f"\\u{{{code:x}}}"
+
+
+# Formats of strings that we enforce.
+_DAYS = (
+    r"(((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01]))|((0[469]|11)-(0[1-9]|[12][0-9]|30))"
+    r"|(02-(0[1-9]|1[0-9]|2[0-8])))"
+)
+_YEAR = r"(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
+# Years that 4 divides and 100 does not; years that 400 divides.
+_LEAP_YEAR = r"([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
+_HOUR_MINUTE = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+_DATE = f"({_YEAR}-{_DAYS}|{_LEAP_YEAR}-02-29)"
+# RFC 3339 without leap seconds; a fraction has up to 9 digits, so that a model finds its end.
+_TIME = rf"{_HOUR_MINUTE}:[0-5][0-9](\.[0-9]{{1,9}})?([Zz]|[+-]{_HOUR_MINUTE})"
+
+# llguidance's own patterns let the 30th of February and leap seconds at any time pass.
+FORMAT_PATTERNS = {
+    "date": f"^{_DATE}$",
+    "time": f"^{_TIME}$",
+    "date-time": f"^{_DATE}[Tt]{_TIME}$",
+}
+
+# Enforced by llguidance to the letter of the JSON-Schema-Test-Suite.
+NATIVE_FORMATS = {"duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from oxibonsai.errors import RequestError
-from oxibonsai.structured.implied_types import with_implied_types
+from oxibonsai.structured.described import described
+from oxibonsai.structured.trial import problem_elsewhere
 
 # The longest text of each kind, in UTF-8 bytes: beyond these the cost of a compilation is no longer
 # in proportion to what anyone writes by hand or generates from types.
@@ -28,10 +30,12 @@ class Structure:
     Attributes:
         kind: ``json_schema``, ``regex``, ``choice``, ``lark`` or ``gbnf``.
         text: The schema or the list of choices as JSON; the expression or grammar as it stands.
+        closes: Whether a text that comes near its limit of tokens is brought to its end.
     """
 
     kind: str
     text: str
+    closes: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in LIMITS:
@@ -60,22 +64,33 @@ class Structure:
         return cls("json_schema", _dump(_schema(schema), "json_schema"))
 
     @classmethod
-    def described_json(cls, schema: Mapping[str, Any] | bool | str) -> Structure:
-        """As :meth:`json_schema`, with the types that properties and items imply.
+    def described_json(
+        cls,
+        schema: Mapping[str, Any] | bool | str,
+        *,
+        strict: bool = False,
+        open_objects: bool = False,
+    ) -> DescribedJson:
+        """Return a JSON document as the author of a schema means it (see docs/structured.md).
 
-        The reading of llama.cpp: who describes properties means an object. Servers and commands
-        take their users' schemas so.
+        Who describes properties means an object that has these and no others. Numbers have up to 16
+        digits. Servers and commands take their users' schemas so.
+
+        Args:
+            schema: As for :meth:`json_schema`.
+            strict: Refuse keywords that are not enforced; else they are left out, and
+                :meth:`DescribedJson.problem` finds what breaks them in the whole text.
+            open_objects: Objects may have more keys than are named.
         """
         try:
-            typed = with_implied_types(_schema(schema))
+            return _described(_schema(schema), strict, open_objects)
         except RecursionError as e:
             raise RequestError("json_schema is nested too deep") from e
-        return cls("json_schema", _dump(typed, "json_schema"))
 
     @classmethod
-    def json_object(cls) -> Structure:
-        """Any JSON object."""
-        return cls("json_schema", '{"type":"object"}')
+    def json_object(cls) -> DescribedJson:
+        """Return any JSON object."""
+        return _any_object()
 
     @classmethod
     def regex(cls, pattern: str) -> Structure:
@@ -84,7 +99,7 @@ class Structure:
 
     @classmethod
     def choice(cls, options: Sequence[str]) -> Structure:
-        """One of some texts."""
+        """Describe a choice of one of some texts."""
         listed = isinstance(options, Sequence) and not isinstance(options, str)
         if not listed or not options or not all(isinstance(o, str) for o in options):
             raise RequestError("choice is not a list of one or more texts")
@@ -102,15 +117,52 @@ class Structure:
 
     def to_json(self) -> str:
         """Return a text from which :meth:`from_json` makes an equal structure."""
-        return json.dumps({"kind": self.kind, "text": self.text})
+        return json.dumps({"kind": self.kind, "text": self.text, "closes": self.closes})
 
     @classmethod
     def from_json(cls, text: str) -> Structure:
         """Return the structure that :meth:`to_json` wrote; RequestError where it is no such text."""
         fields = _parse(text, "structure")
-        if not isinstance(fields, dict) or set(fields) != {"kind", "text"}:
-            raise RequestError("structure is not an object of the two fields kind and text")
+        if not isinstance(fields, dict) or set(fields) != {"kind", "text", "closes"}:
+            raise RequestError("structure is not an object of the fields kind, text and closes")
         return cls(**fields)
+
+
+@dataclass(frozen=True)
+class DescribedJson(Structure):
+    """A JSON document as the author of a schema means it; made by :meth:`Structure.described_json`.
+
+    Attributes:
+        whole: The schema as it was given, where ``text`` enforces less; empty: it enforces all.
+        left_out: Keywords of the schema that are not enforced, with their places as JSON pointers.
+    """
+
+    whole: str = field(default="", compare=False)
+    left_out: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+    def problem(self, text: str) -> str:
+        """Return where a whole text breaks the schema as it was given; empty: nowhere."""
+        return problem_elsewhere(json.loads(self.whole), text) if self.whole else ""
+
+
+@cache  # every structure is compared with it before it is compiled
+def _any_object() -> DescribedJson:
+    return _described({"type": "object"}, strict=False, open_objects=False)
+
+
+def _described(schema: Mapping[str, Any] | bool, strict: bool, open_objects: bool) -> DescribedJson:
+    given = _dump(schema, "json_schema")
+    if schema is False:
+        return DescribedJson("json_schema", given, True)
+    left_out: list[tuple[str, str]] = []
+    meant = described(
+        {} if schema is True else schema,
+        strict=strict,
+        open_objects=open_objects,
+        note=lambda place, keyword: left_out.append((place, keyword)),
+    )
+    text = _dump(meant, "json_schema")
+    return DescribedJson("json_schema", text, True, given if left_out else "", tuple(left_out))
 
 
 def _schema(schema: Mapping[str, Any] | bool | str) -> Mapping[str, Any] | bool:
@@ -122,7 +174,7 @@ def _schema(schema: Mapping[str, Any] | bool | str) -> Mapping[str, Any] | bool:
 
 
 def _parse(text: str, name: str) -> Any:
-    """JSON without NaN, Infinity and repeated keys: readers disagree on those."""
+    """Parse JSON without NaN, Infinity and repeated keys: readers disagree on those."""
     try:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except RecursionError as e:

@@ -1,4 +1,4 @@
-"""Compiles a grammar first in a separate, short-lived process with hard limits.
+"""Compiles a grammar first, or checks a document, in a separate, short-lived process with hard limits.
 
 No check of the text of a grammar bounds what its compilation costs: patterns are intersected,
 references multiplied, rules followed by recursion down a stack. What comes through the trial costs
@@ -27,7 +27,7 @@ MEMORY = 224 << 20  # bytes of data, the interpreter's 20 MB among them
 _PATIENCE = 300  # seconds until a process that gets no processor is given up
 
 # A line of a grammar that llguidance shows, or the mark under the place in it.
-_PICTURE = re.compile(r"\s*(\d+ \|.*|\^+)")
+_IMAGE = re.compile(r"\s*(\d+ \|.*|\^+)")
 
 # What a grammar may cost, at compilation and at every token: llguidance's defaults, lowered where
 # they stand for more time and memory than a request is worth.
@@ -77,7 +77,7 @@ def compile_elsewhere(
         "seconds": SECONDS,
         "memory": MEMORY,
     }
-    done = _run(json.dumps(request), look)
+    done = _run("llguidance", request, look)
     if done.returncode != 0:
         raise RequestError(
             f"{kind} is too complex: it does not compile within {SECONDS} s and {MEMORY >> 20} MB"
@@ -89,10 +89,44 @@ def compile_elsewhere(
     return lark
 
 
-def _run(request: str, look: Callable[[], None] | None) -> subprocess.CompletedProcess[str]:
-    found = importlib.util.find_spec("llguidance")
+def problem_elsewhere(schema: Any, text: str, look: Callable[[], None] | None = None) -> str:
+    """Return where a whole text breaks a JSON schema; empty: nowhere.
+
+    Patterns and recursive schemas can take any time to check, so it has the limits of a trial.
+
+    Args:
+        schema: With any keywords of its draft; references to elsewhere are not followed.
+        text: A JSON document.
+        look: As for :func:`compile_elsewhere`.
+
+    Raises:
+        CapacityError, UnsupportedError: As for :func:`compile_elsewhere`.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return "it is not a whole JSON document, or nested too deep"
+    request = {
+        "kind": "document",
+        "schema": schema,
+        "document": document,
+        "seconds": SECONDS,
+        "memory": MEMORY,
+    }
+    done = _run("jsonschema", request, look)
+    if done.returncode != 0:
+        return f"it can't be checked within {SECONDS} s and {MEMORY >> 20} MB"
+    problem: str = json.loads(done.stdout)["problem"]
+    return problem
+
+
+def _run(
+    package: str, request: Mapping[str, Any], look: Callable[[], None] | None
+) -> subprocess.CompletedProcess[str]:
+    """Run the script with a package; return its output once it has ended."""
+    found = importlib.util.find_spec(package)
     if found is None or found.origin is None or not sys.executable:
-        raise UnsupportedError("structured output needs the package llguidance and an interpreter")
+        raise UnsupportedError(f"structured output needs the package {package} and an interpreter")
     folder = Path(found.origin).parents[1]
     script = Path(__file__).with_name("trial_process.py")
     # -I and -S: a start takes 60 ms, not 200, and no user settings apply.
@@ -100,7 +134,7 @@ def _run(request: str, look: Callable[[], None] | None) -> subprocess.CompletedP
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8")
     with process:
-        output, errors = _answer(process, request, look)
+        output, errors = _answer(process, json.dumps(request), look)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
@@ -138,7 +172,7 @@ def readable(message: str) -> str:
     _, found, of_regex = message.rpartition("\nerror: ")
     if found:
         return of_regex.partition("\n")[0]
-    message = "\n".join(line for line in message.split("\n") if not _PICTURE.fullmatch(line))
+    message = "\n".join(line for line in message.split("\n") if not _IMAGE.fullmatch(line))
     _, found, of_schema = message.rpartition("failed to compile JSON schema: ")
     kept = of_schema.partition("\n")[0] if found else message.strip()
     return kept if len(kept) <= 300 else f"{kept[:300]} ..."

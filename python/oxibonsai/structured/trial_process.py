@@ -1,8 +1,8 @@
-"""Compiles a grammar in this process, which may be killed for it; see `trial.py`.
+"""Compiles a grammar, or checks a document, in this process, which may be killed for it; see `trial.py`.
 
 Run as a script, with nothing of oxibonsai: ``trial_process.py FOLDER`` where FOLDER holds the
-package llguidance. Reads a request as JSON from standard input, writes the outcome to standard
-output.
+package llguidance, or jsonschema. Reads a request as JSON from standard input, writes the outcome to
+standard output.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ByteTokens:
 
 
 def limit(request: dict[str, Any]) -> None:
-    """From here on the process dies when it takes too long or too much."""
+    """Limit the process, which dies from here on when it takes too long or too much."""
     resource.setrlimit(resource.RLIMIT_DATA, (request["memory"], request["memory"]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.setitimer(signal.ITIMER_PROF, request["seconds"])
@@ -68,7 +68,28 @@ def outcome(request: dict[str, Any]) -> dict[str, str]:
     return {"error": matcher.get_error()} if matcher.is_error() else {"lark": lark}
 
 
+def problem(request: dict[str, Any]) -> dict[str, str]:
+    """Return where a document breaks its schema; empty: nowhere."""
+    import jsonschema
+    import referencing
+
+    limit(request)
+    schema = request["schema"]
+    kind = jsonschema.validators.validator_for(schema)
+    # A registry of nothing: no reference is fetched from anywhere.
+    validator = kind(schema, registry=referencing.Registry())
+    try:
+        error = jsonschema.exceptions.best_match(validator.iter_errors(request["document"]))
+    except Exception as e:
+        return {"problem": f"it can't be checked: {e}"}
+    if error is None:
+        return {"problem": ""}
+    place = "".join(f"/{part}" for part in error.absolute_path)
+    return {"problem": f"{error.message[:300]} ({error.validator} at {place or 'its root'})"}
+
+
 if __name__ == "__main__":
     os.nice(5)
     sys.path.insert(0, sys.argv[1])
-    print(json.dumps(outcome(json.load(sys.stdin))))
+    asked = json.load(sys.stdin)
+    print(json.dumps(problem(asked) if asked["kind"] == "document" else outcome(asked)))

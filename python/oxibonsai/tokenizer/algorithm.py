@@ -31,7 +31,7 @@ class Algorithm(Protocol):
     def encode_text(
         self, text: str, *, after_special: bool, bounded: bool
     ) -> Iterator[Sequence[int]]:
-        """Ids of a text without special tokens, piece by piece; none now and then in a long one.
+        """Yield the ids of a text without special tokens, piece by piece; none now and then in a long one.
 
         Args:
             text: Any text.
@@ -40,4 +40,4 @@ class Algorithm(Protocol):
         """
 
     def piece_bytes(self, text: str) -> bytes:
-        """Bytes that a normal token stands for."""
+        """Return the bytes that a normal token stands for."""

@@ -34,7 +34,7 @@ class Atoms:
         self._is_certain = lru_cache(1 << 14)(self._find_certain)
 
     def cut(self, text: str) -> Iterator[str | int]:
-        """Ids of atoms and the texts between them; an empty text now and then in a long search."""
+        """Yield the ids of atoms and the texts between; an empty text now and then in a long search."""
         start = 0
         for at, size in self._occurrences(text):
             if size == 0:
@@ -52,7 +52,7 @@ class Atoms:
             yield text[start:]
 
     def _occurrences(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where atoms begin and the length of the longest there; length 0: nothing for long."""
+        """Yield where atoms begin and the length of the longest there; length 0: nothing for long."""
         if self._first is None:
             return
         at = steps = 0
@@ -74,7 +74,7 @@ class Atoms:
         return 1 if text[at] in self._ids else 0
 
     def _find_certain(self, atom: str) -> bool:
-        """Whether no other atom that is as long or longer can begin inside of this one."""
+        """Return whether no other atom that is as long or longer can begin inside of this one."""
         for i in range(1, len(atom)):
             rest = atom[i:]
             for other in self._sorted[bisect_left(self._sorted, rest) :]:
@@ -85,7 +85,7 @@ class Atoms:
         return True
 
     def _is_disputed(self, text: str, at: int, atom: str) -> bool:
-        """Whether another atom that is as long or longer does begin inside of this one."""
+        """Return whether another atom that is as long or longer does begin inside of this one."""
         for i in range(at + 1, at + len(atom)):
             size = self._longest(text, i)
             if size >= len(atom) and text[i : i + size] != atom:

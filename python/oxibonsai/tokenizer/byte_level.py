@@ -46,7 +46,7 @@ class ByteLevelBpe:
         self._numbers = list(range(len(vocabulary.texts)))
 
     def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
-        """Ids of a text without special tokens, piece by piece.
+        """Yield the ids of a text without special tokens, piece by piece.
 
         Args:
             text: Any text.
@@ -59,7 +59,7 @@ class ByteLevelBpe:
 
     @staticmethod
     def piece_bytes(text: str) -> bytes:
-        """Bytes that a normal token stands for."""
+        """Return the bytes that a normal token stands for."""
         try:
             return bytes(BYTE_OF[c] for c in text)
         except KeyError:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from oxibonsai.errors import FormatError
-from oxibonsai.tokenizer.case import lower
 from oxibonsai.tokenizer.composition import shrinkage
 from oxibonsai.tokenizer.merges import merge, merging_tokenizer
 from oxibonsai.tokenizer.pieces import pieces
@@ -16,6 +15,22 @@ from oxibonsai.tokenizer.vocabulary import Metadata, Vocabulary, flag
 _SPACE = "\u2581"
 _LINES = re.compile(r"\n+|[^\n]+")
 WHITE_SPACE = re.compile(r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+
+
+class _Lower(dict[int, str]):
+    def __missing__(self, code: int) -> str:
+        small = chr(code).lower()
+        # The one character whose small letter has two is U+0130.
+        self[code] = small = small if len(small) == 1 else small[0]
+        return small
+
+
+_LOWER = _Lower()
+
+
+def _lower(text: str) -> str:
+    """Return the text in small letters, one for one; what stands around a letter makes no difference."""
+    return text.translate(_LOWER)
 
 
 class CharacterBpe:
@@ -64,7 +79,7 @@ class CharacterBpe:
         self._numbers = list(range(len(vocabulary.texts)))
 
     def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
-        """Ids of a text without special tokens, piece by piece.
+        """Yield the ids of a text without special tokens, piece by piece.
 
         Args:
             text: Any text.
@@ -76,7 +91,7 @@ class CharacterBpe:
             if self._kind.escapes_spaces:
                 piece = piece.replace(" ", _SPACE)
             if self._drops_spaces:
-                words = filter(None, WHITE_SPACE.split(lower(piece) if self._lowers else piece))
+                words = filter(None, WHITE_SPACE.split(_lower(piece) if self._lowers else piece))
                 for word in words:
                     yield merge(self._fast, word, self._numbers)
             elif self._kind.whole_newlines:
@@ -87,7 +102,7 @@ class CharacterBpe:
                 yield merge(self._fast, piece, self._numbers)
 
     def piece_bytes(self, text: str) -> bytes:
-        """Bytes that a normal token stands for."""
+        """Return the bytes that a normal token stands for."""
         if self._kind.escapes_spaces:
             text = text.replace(_SPACE, " ")
         return text.encode("utf-8", "surrogateescape")

@@ -15,7 +15,7 @@ import numpy as np
 from oxibonsai.errors import FormatError
 from oxibonsai.tokenizer.vocabulary import Metadata
 
-_KEY = "tokenizer.ggml.precompiled_charsmap"
+KEY = "tokenizer.ggml.precompiled_charsmap"
 _LABEL, _LEAF, _VALUE = 0x8000_00FF, 1 << 8, 0x7FFF_FFFF
 _ROOT = 0
 _LONGEST = 256  # bytes that are replaced at once
@@ -27,15 +27,15 @@ def read_charsmap(metadata: Metadata) -> CharsMap | None:
     Raises:
         FormatError: The table is broken.
     """
-    stored = metadata.get(_KEY)
+    stored = metadata.get(KEY)
     if stored is None:
         return None
     if not isinstance(stored, np.ndarray) or stored.dtype.itemsize != 1 or stored.ndim != 1:
-        raise FormatError(f"{_KEY} is no list of bytes")
+        raise FormatError(f"{KEY} is no list of bytes")
     data = stored.tobytes()
     size = int.from_bytes(data[:4], "little")
     if len(data) < 4 or size % 4 or size == 0 or 4 + size >= len(data):
-        raise FormatError(f"{_KEY} has {len(data)} bytes, and an array of {size} of them")
+        raise FormatError(f"{KEY} has {len(data)} bytes, and an array of {size} of them")
     return CharsMap(np.frombuffer(data, dtype="<u4", count=size // 4, offset=4), data[4 + size :])
 
 
@@ -76,7 +76,7 @@ class CharsMap:
         return "".join([*parts, text[at:]])
 
     def _longest(self, data: bytes) -> tuple[int, str]:
-        """Characters of the longest beginning that the table has, and what replaces it."""
+        """Return the characters of the longest beginning that the table has, and what replaces it."""
         place = self._place(_ROOT)
         size, value = 0, 0
         for i, label in enumerate(data):
@@ -86,21 +86,21 @@ class CharsMap:
             place = self._place(node)
             if self._units[node] & _LEAF:
                 if place >= len(self._units):
-                    raise FormatError(f"{_KEY}: a value at {place} is outside of the array")
+                    raise FormatError(f"{KEY}: a value at {place} is outside of the array")
                 size, value = i + 1, self._units[place] & _VALUE
         return len(data[:size].decode(errors="ignore")), self._replacement(value) if size else ""
 
     def _replacement(self, offset: int) -> str:
         end = self._replacements.find(b"\0", offset)
         if offset >= len(self._replacements) or end < 0:
-            raise FormatError(f"{_KEY}: a replacement at {offset} is outside of the table")
+            raise FormatError(f"{KEY}: a replacement at {offset} is outside of the table")
         try:
             return self._replacements[offset:end].decode()
         except UnicodeDecodeError as e:
-            raise FormatError(f"{_KEY}: the replacement at {offset} is no UTF-8") from e
+            raise FormatError(f"{KEY}: the replacement at {offset} is no UTF-8") from e
 
     def _place(self, node: int) -> int:
-        """Where the children of a node are: their labels are XORed with it."""
+        """Return where the children of a node are: their labels are XORed with it."""
         unit = self._units[node]
         return node ^ (unit >> 10) << ((unit & 1 << 9) >> 6)
 

@@ -36,7 +36,7 @@ class HybridDna:
         self.composes = self._text.composes
 
     def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
-        """Ids of a text without special tokens, piece by piece.
+        """Yield the ids of a text without special tokens, piece by piece.
 
         Args:
             text: Any text.
@@ -68,5 +68,5 @@ class HybridDna:
             yield [self._sequences.get(s.ljust(_LETTERS, b"A"), unknown) for s in letters]
 
     def piece_bytes(self, text: str) -> bytes:
-        """Bytes that a normal token stands for."""
+        """Return the bytes that a normal token stands for."""
         return self._text.piece_bytes(text.removesuffix(_MARK))

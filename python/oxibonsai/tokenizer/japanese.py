@@ -61,7 +61,7 @@ class JapaneseWordPiece:
         self._lock = threading.Lock()  # a tagger has one text at a time
 
     def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
-        """Ids of a text without special tokens, piece by piece.
+        """Yield the ids of a text without special tokens, piece by piece.
 
         Args:
             text: Any text.
@@ -87,12 +87,12 @@ class JapaneseWordPiece:
 
     @staticmethod
     def piece_bytes(text: str) -> bytes:
-        """Bytes that a normal token stands for; those that begin a word with a space."""
+        """Return the bytes that a normal token stands for; those that begin a word with a space."""
         return text.replace(SPACE, " ", 1).encode("utf-8", "surrogateescape")
 
 
 def _tagger() -> Any:
-    """MeCab with the dictionary UniDic; an error that says what to install where it is missing."""
+    """Load MeCab with the dictionary UniDic; where it is missing, the error says what to install."""
     try:
         import fugashi
         import unidic_lite

@@ -76,7 +76,7 @@ def _pairs(
 
 
 def merge(fast: FastTokenizer, text: str, numbers: list[int]) -> list[int]:
-    """Ids of a text.
+    """Return the ids of a text.
 
     Args:
         fast: From :func:`merging_tokenizer`.

@@ -53,7 +53,7 @@ class Plamo2:
         self.lost_bytes: bytes | None = None  # a byte order mark in front is no part of the text
 
     def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
-        """Ids of a text without special tokens, piece by piece; none now and then in a long one.
+        """Yield the ids of a text without special tokens, piece by piece; none now and then in a long one.
 
         Args:
             text: Any text.
@@ -99,10 +99,10 @@ class Plamo2:
 
     @staticmethod
     def piece_bytes(text: str) -> bytes:
-        """Bytes that a normal token stands for."""
+        """Return the bytes that a normal token stands for."""
         return text.encode("utf-8", "surrogateescape")
 
 
 def _rounded(score: float) -> int:
-    """In ten thousandths, halves away from zero."""
+    """Round to ten thousandths, halves away from zero."""
     return int(math.copysign(math.floor(abs(score * 1e4) + 0.5), score))

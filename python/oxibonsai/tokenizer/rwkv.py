@@ -48,7 +48,7 @@ class Rwkv:
         self.lost_bytes: bytes | None = b""
 
     def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
-        """Ids of a text without special tokens, some at a time.
+        """Yield the ids of a text without special tokens, some at a time.
 
         Args:
             text: Any text.
@@ -77,7 +77,7 @@ class Rwkv:
 
     @staticmethod
     def piece_bytes(text: str) -> bytes:
-        """Bytes that a normal token stands for."""
+        """Return the bytes that a normal token stands for."""
         return _ESCAPE.sub(_unescape, text.encode("utf-8", "surrogateescape"))
 
 

@@ -52,7 +52,7 @@ class SpmBpe:
     def encode_text(
         self, text: str, *, after_special: bool, bounded: bool
     ) -> Iterator[Sequence[int]]:
-        """Ids of a text without special tokens, piece by piece; none now and then in a long word.
+        """Yield ids of a text without special tokens, piece by piece; none now and then in a long word.
 
         Args:
             text: Any text.
@@ -77,7 +77,7 @@ class SpmBpe:
             yield ids
 
     def _words(self, text: str) -> Iterator[str]:
-        """Parts of a text that no token joins: each is merged as if it were alone."""
+        """Yield the parts of a text that no token joins: each is merged as if it were alone."""
         start = 0
         at = text.find(_SPACE, 1)
         while at > 0:
@@ -106,7 +106,7 @@ class SpmBpe:
         return ids
 
     def _merge(self, text: str) -> Generator[tuple[int, ...], None, list[str]]:
-        """Symbols after all merges: the best score first, the leftmost of equals.
+        """Merge symbols: the best score first, the leftmost of equals.
 
         Yields:
             Nothing, now and then.
@@ -154,12 +154,12 @@ class SpmBpe:
 
     @staticmethod
     def piece_bytes(text: str) -> bytes:
-        """Bytes that a normal token stands for."""
+        """Return the bytes that a normal token stands for."""
         return text.replace(_SPACE, " ").encode("utf-8", "surrogateescape")
 
 
 def joined_to(character: str, texts: Iterable[str]) -> frozenset[str]:
-    """Characters that some token has right before this one."""
+    """Return the characters that some token has right before this one."""
     inside = (t for t in texts if t.find(character, 1) > 0)
     return frozenset(t[i] for t in inside for i in range(len(t) - 1) if t[i + 1] == character)
 

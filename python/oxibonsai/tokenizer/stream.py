@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from oxibonsai.tokenizer import Tokenizer
+from oxibonsai.tokenizer.tokenizer import Tokenizer
 
 
 class StreamDecoder:

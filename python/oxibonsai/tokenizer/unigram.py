@@ -63,7 +63,7 @@ class Unigram:
         self.lost_bytes: bytes | None = None  # a replacement may be empty or shorter
 
     def _find_border(self, texts: set[str]) -> re.Pattern[str]:
-        """Between a letter or digit and a space, where no token and no replacement has the two."""
+        """Return a pattern of borders that no token crosses: between a letter or digit and a space."""
         table = self._charsmap
         if _SPACE not in texts or (table is not None and table.replaces_inner_spaces):
             return _NEVER
@@ -71,7 +71,7 @@ class Unigram:
         return re.compile(f"(?<=[{''.join(letters)}])(?= )") if letters else _NEVER
 
     def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
-        """Ids of a text without special tokens, piece by piece.
+        """Yield the ids of a text without special tokens, piece by piece.
 
         Args:
             text: Any text.
@@ -97,5 +97,5 @@ class Unigram:
 
     @staticmethod
     def piece_bytes(text: str) -> bytes:
-        """Bytes that a normal token stands for."""
+        """Return the bytes that a normal token stands for."""
         return text.replace(_SPACE, " ").encode("utf-8", "surrogateescape")

@@ -16,7 +16,7 @@ from oxibonsai.tokenizer.vocabulary import CONTROL, Metadata, Vocabulary, flag, 
 SPACE = "\u2581"
 LONGEST_WORD = 100  # characters; BERT takes a longer one as unknown
 # Before white space, punctuation and Chinese characters, all of which end a word.
-_BORDER = re.compile(r"(?=[\t\n\r !-/:-@\[-`{-~\u4e00-\u9fa5])")
+BORDER = re.compile(r"(?=[\t\n\r !-/:-@\[-`{-~\u4e00-\u9fa5])")
 
 
 class WordPiece:
@@ -53,7 +53,7 @@ class WordPiece:
         self._fast.pre_tokenizer = BertPreTokenizer()
 
     def encode_text(self, text: str, *, after_special: bool, bounded: bool) -> Iterator[list[int]]:
-        """Ids of a text without special tokens, piece by piece.
+        """Yield the ids of a text without special tokens, piece by piece.
 
         Args:
             text: Any text.
@@ -61,12 +61,12 @@ class WordPiece:
             bounded: See :func:`oxibonsai.tokenizer.pieces.pieces`.
         """
         del after_special
-        for piece in pieces(text, lambda: _BORDER, bounded=bounded):
+        for piece in pieces(text, lambda: BORDER, bounded=bounded):
             yield self._fast.encode(piece, add_special_tokens=False).ids
 
     @staticmethod
     def piece_bytes(text: str) -> bytes:
-        """Bytes that a normal token stands for; those that begin a word with a space."""
+        """Return the bytes that a normal token stands for; those that begin a word with a space."""
         return text.replace(SPACE, " ", 1).encode("utf-8", "surrogateescape")
 
 

@@ -47,7 +47,7 @@ class TrainTokenizer:
         self.vocab_size: int = self._tokenizer.get_vocab_size()
 
     def tokens(self, file: Path) -> Tokens:
-        """All texts of a file, each between ends of text; special tokens in a text are taken as such.
+        """Return all texts of a file between ends of text; special tokens in a text are taken as such.
 
         Args:
             file: JSON lines, each an object with ``text``.
@@ -99,7 +99,7 @@ class Windows:
     """
 
     def __init__(self, tokens: Tokens, context: int, batch: int, seed: int) -> None:
-        """Args as attributes of :class:`TrainSettings`.
+        """Take arguments as attributes of :class:`TrainSettings`.
 
         Raises:
             RequestError: There are too few tokens for one sequence.
@@ -113,7 +113,7 @@ class Windows:
         self._order: tuple[int, Tokens] = -1, np.zeros(0, np.int64)
 
     def batch(self, step: int) -> torch.Tensor:
-        """Sequences of that step, [batch, context + 1]."""
+        """Return the sequences of that step, [batch, context + 1]."""
         first = step * self._batch
         return torch.from_numpy(
             np.stack([self._window(n) for n in range(first, first + self._batch)])
@@ -130,7 +130,7 @@ class Windows:
 
 
 def in_order(tokens: Tokens, context: int, batch: int) -> list[torch.Tensor]:
-    """All tokens once, as batches of sequences of context + 1 that share their border tokens."""
+    """Return all tokens once, as batches of sequences of context + 1 that share their border tokens."""
     count = (len(tokens) - 1) // context
     if count < 1:
         raise RequestError(

@@ -22,7 +22,7 @@ _TOKENIZER_FILES = (
 
 
 def check_tokenizer(network: Qwen3ForCausalLM, tokenizer: Path) -> None:
-    """Refuses, before the first step, a tokenizer that could not be written after the last.
+    """Refuse, before the first step, a tokenizer that could not be written after the last.
 
     Raises:
         FormatError, UnsupportedError: As :func:`oxibonsai.convert.language_model.convert`.

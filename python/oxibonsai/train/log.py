@@ -41,7 +41,7 @@ class Log:
     """``log.csv`` of a run, and its progress on stderr."""
 
     def __init__(self, folder: Path, steps: int, done: int) -> None:
-        """Args: done: Steps whose rows stay; later ones, of a run that was killed, are dropped."""
+        """Keep rows of the first ``done`` steps; drop later ones, of a run that was killed."""
         self._file = folder / "log.csv"
         rows = read_rows(self._file)[:done]
         with written_whole(self._file) as out:
@@ -106,7 +106,7 @@ def _row(r: dict[str, str]) -> Row:
 
 
 def plot(folder: Path) -> Path:
-    """Draws ``loss.png`` of the folder's ``log.csv``: cross-entropy by tokens."""
+    """Draw ``loss.png`` of the folder's ``log.csv``: cross-entropy by tokens."""
     from matplotlib.figure import Figure
 
     rows = read_rows(folder / "log.csv")

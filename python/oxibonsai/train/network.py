@@ -1,4 +1,4 @@
-"""Qwen3 networks of transformers: made, quantized, read and written."""
+"""Qwen3 networks of transformers: made, quantized with a gradient, read and written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,50 @@ from torch.nn.utils import parametrize
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
-from oxibonsai.train.quantizer import GroupQuantizer, quantized
-from oxibonsai.train.settings import FORMATS, NetworkShape
+from oxibonsai.train.settings import FORMATS, NetworkShape, WeightFormat
+
+# Sizes below this share of a group's mean size become zero: what minimizes the squared error for
+# normal weights, to three digits 0.7 (Li, Zhang, Liu: Ternary Weight Networks, 2016, section 2.2).
+_THRESHOLD = 0.7
+
+
+class GroupQuantizer(nn.Module):
+    """A parametrization of a matrix: what the network computes with, of what is learnt.
+
+    A group's scale is the mean size of its weights that are not zero, rounded to float16, so that a
+    file holds exactly these values.
+    """
+
+    def __init__(self, kind: WeightFormat) -> None:
+        """Round to the values that ``kind`` has."""
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the rounded matrix; its gradient goes to ``weight`` as it is (straight-through)."""
+        # The difference is zero, so that the values stay exact, and carries the gradient.
+        return quantized(weight.detach(), self.kind) + (weight - weight.detach())
+
+
+def quantized(weight: torch.Tensor, kind: WeightFormat) -> torch.Tensor:
+    """Return the nearest matrix of that format, float32.
+
+    Args:
+        weight: [rows, cols]; the group divides cols.
+        kind: The format.
+    """
+    groups = weight.float().reshape(-1, kind.group)
+    size = groups.abs()
+    mean = size.mean(dim=1, keepdim=True)
+    sign = torch.where(groups < 0, -1.0, 1.0)
+    if kind.ternary:
+        held = (size > _THRESHOLD * mean).float()
+        scale = (size * held).sum(dim=1, keepdim=True) / held.sum(dim=1, keepdim=True).clamp(min=1)
+        sign = sign * held
+    else:
+        scale = mean
+    return (sign * scale.half().float()).reshape(weight.shape)
+
 
 State = dict[str, torch.Tensor]
 
@@ -53,7 +95,7 @@ def shape_of(network: Qwen3ForCausalLM) -> NetworkShape:
 
 
 def quantize(network: nn.Module, weight_format: str) -> None:
-    """From here on the network computes with rounded matrices, and learns those beneath.
+    """Compute with rounded matrices from here on, and learn those beneath.
 
     Raises:
         RequestError: A matrix's rows are no multiple of the format's group.
@@ -124,7 +166,7 @@ def read_network(source: Path) -> Qwen3ForCausalLM:
 
 
 def read_teacher(source: Path) -> Qwen3ForCausalLM:
-    """As :func:`read_network`, with the values that the network of a checkpoint computes with."""
+    """Do what :func:`read_network` does, with the values that the network of a checkpoint computes with."""
     network = read_network(source)
     if source.is_file():
         weight_format = read_checkpoint(source)["settings"]["weight_format"]

@@ -25,8 +25,7 @@ from oxibonsai.train.network import (
     read_teacher,
     shape_of,
 )
-from oxibonsai.train.objective import Objective
-from oxibonsai.train.optimization import optimizers, schedule
+from oxibonsai.train.optimization import Objective, optimizers, schedule
 from oxibonsai.train.settings import NetworkShape, TrainSettings
 
 
@@ -85,7 +84,7 @@ def train(
     *,
     resume: bool = False,
 ) -> Result:
-    """Trains a network and writes it.
+    """Train a network and write it.
 
     Args:
         out: Folder of the run: ``log.csv``, ``loss.png``, ``step-N.pt``, ``model/`` and, by the
@@ -238,13 +237,13 @@ class _Run:
         self.step = 0
 
     def restore(self, checkpoint: Path) -> None:
-        """Goes back to a checkpoint."""
+        """Go back to a checkpoint."""
         self.step = checkpoints.restore(
             checkpoint, self.network, self.settings, self.optimizers, self.schedules
         )
 
     def learn(self, windows: Windows) -> None:
-        """All steps that are left."""
+        """Do all steps that are left."""
         settings = self.settings
         with Log(self.out, settings.steps, self.step) as log:
             began = time.perf_counter()
@@ -272,7 +271,7 @@ class _Run:
                 began = time.perf_counter()
 
     def update(self, batch: torch.Tensor) -> tuple[float, float, float]:
-        """One step: its loss, its cross-entropy and the norm of its gradient.
+        """Do one step; return its loss, its cross-entropy and the norm of its gradient.
 
         Raises:
             OxiBonsaiError: The loss is no number any more.
@@ -298,7 +297,7 @@ class _Run:
         return float(losses[0]), float(losses[1]), float(norm)
 
     def held_out_entropy(self) -> float | None:
-        """Cross-entropy of the held-out texts, nats a token, in float32."""
+        """Return cross-entropy of the held-out texts, nats a token, in float32."""
         if not self.held_out:
             return None
         total, count = 0.0, 0

@@ -51,7 +51,7 @@ class NetworkShape:
     ffn_size: int = 512
 
     def check(self, weight_format: str) -> None:
-        """Refuses what makes no network, or none of that format.
+        """Refuse what makes no network, or none of that format.
 
         Raises:
             RequestError: Names the size and what it has to be.
@@ -128,7 +128,7 @@ class TrainSettings:
     keep: int = 2
 
     def __post_init__(self) -> None:
-        """Refuses what makes no run."""
+        """Refuse what makes no run."""
         for name, known in settings_choices().items():
             if getattr(self, name) not in known:
                 raise RequestError(
@@ -153,7 +153,7 @@ class TrainSettings:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that one update learns from."""
+        """Return the tokens that one update learns from."""
         return self.batch * self.context
 
 

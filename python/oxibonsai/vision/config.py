@@ -11,7 +11,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.models.keys import Keys
 
-_LARGEST = 1 << 16  # of a picture's side in pixels
+_LARGEST = 1 << 16  # of an image's side in pixels
 _LARGEST_SQUARE = 64  # patches that become one row, on each axis
 
 
@@ -39,12 +39,12 @@ class VisionConfig:
 
     @cached_property
     def head_dim(self) -> int:
-        """Dims of an attention head."""
+        """Return the dims of an attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @property
     def side(self) -> int:
-        """Patches of a tile on each axis."""
+        """Return the patches of a tile on each axis."""
         return self.image_size // self.patch_size
 
 

@@ -1,4 +1,4 @@
-"""Pictures as people send them: PNG, JPEG, WebP and GIF, decoded within limits to upright RGB.
+"""Images as people send them: PNG, JPEG, WebP and GIF, decoded within limits to upright RGB.
 
 The bytes come from anybody, so they are hostile until proven otherwise. What a file is, its magic
 bytes say, not its name; its size is read from its header and refused before anything is allocated
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Scans of a progressive JPEG: encoders write about ten, each one costs a pass over all pixels.
 _MOST_SCANS = 100
-_STRIP_ROWS = 256  # composited at a time: a whole picture with alpha would be there three times
+_STRIP_ROWS = 256  # composited at a time: a whole image with alpha would be there three times
 _TEXT = b"<"
 _OTHER_FORMATS = (
     (b"%PDF", "a PDF document"),
@@ -33,7 +33,7 @@ _OTHER_FORMATS = (
     (b"\x1f\x8b", "a gzip archive"),
 )
 
-# EXIF's tag of how a camera was held, and what turns its pictures upright.
+# EXIF's tag of how a camera was held, and what turns its images upright.
 _ORIENTATION = 0x0112
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",
@@ -45,7 +45,7 @@ _TURNS = {
     8: "ROTATE_90",
 }
 
-_decoding = threading.Lock()  # bounds the memory of all threads together to that of one picture
+_decoding = threading.Lock()  # bounds the memory of all threads together to that of one image
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ImageLimits:
 
     Attributes:
         max_bytes: Of a file.
-        max_pixels: Of a picture. Decoding takes up to 12 bytes for each, one picture at a time.
+        max_pixels: Of an image. Decoding takes up to 12 bytes for each, one image at a time.
     """
 
     max_bytes: int = 20 << 20
@@ -62,7 +62,7 @@ class ImageLimits:
 
 
 class DecodedImage:
-    """A picture: RGB, upright, transparent parts over white.
+    """An image: RGB, upright, transparent parts over white.
 
     Args:
         image: Of Pillow, in mode ``RGB``; not changed any more.
@@ -117,7 +117,7 @@ def check_bytes(count: int, limits: ImageLimits) -> None:
 
 
 def image_of_pillow(image: Image.Image, limits: ImageLimits | None = None) -> DecodedImage:
-    """Return a picture of what Pillow has opened or a program has drawn.
+    """Return an image of what Pillow has opened or a program has drawn.
 
     An orientation in its EXIF is followed, which transformers' processors leave to the caller.
 
@@ -133,16 +133,16 @@ def image_of_pillow(image: Image.Image, limits: ImageLimits | None = None) -> De
             raise RequestError(f"the picture is damaged: {e or type(e).__name__}") from e
 
 
-def reduced(picture: DecodedImage, side: int) -> DecodedImage:
-    """Return the picture in a square of this side, in its own ratio; a smaller one as it is."""
+def reduced(image: DecodedImage, side: int) -> DecodedImage:
+    """Return the image in a square of this side, in its own ratio; a smaller one as it is."""
     from PIL.Image import Resampling
 
-    height, width = picture.size
+    height, width = image.size
     longest = max(height, width)
     if longest <= side:
-        return picture
+        return image
     size = (max(1, round(width * side / longest)), max(1, round(height * side / longest)))
-    return DecodedImage(picture.image.resize(size, Resampling.BICUBIC))
+    return DecodedImage(image.image.resize(size, Resampling.BICUBIC))
 
 
 def format_of(data: bytes) -> str:

@@ -1,9 +1,9 @@
-"""A picture before and behind a tower, and its place in a prompt."""
+"""An image before and behind a tower, and its place in a prompt."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
@@ -17,14 +17,14 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class PixelGrid:
-    """One picture as a tower reads it.
+    """One image as a tower reads it.
 
     Attributes:
         pixels: float32 [tiles, 3, height, width], normalised by the model's mean and deviation. In the
-            order of the model's own processor: an overview of the whole picture stands where that has
+            order of the model's own processor: an overview of the whole image stands where that has
             it (first in LLaVA 1.6, last in Idefics 3 and InternVL).
-        tiles: Rows and columns of tiles, an overview left aside; (1, 1) where the picture is one tile.
-        original_size: Height and width of the picture before it was resized, in pixels.
+        tiles: Rows and columns of tiles, an overview left aside; (1, 1) where the image is one tile.
+        original_size: Height and width of the image before it was resized, in pixels.
     """
 
     pixels: Floats
@@ -41,19 +41,46 @@ class PixelGrid:
             raise RequestError("a picture has pixels that are not finite")
 
     def digest(self) -> bytes:
-        """Names the content."""
+        """Name the content."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.pixels.shape, self.tiles, self.original_size)).encode())
         digest.update(np.ascontiguousarray(self.pixels).tobytes())
         return digest.digest()
 
 
+class LateRows:
+    """Rows that are computed when they are first read, and kept.
+
+    Args:
+        count: How many there are.
+        encode: Computes them.
+    """
+
+    def __init__(self, count: int, encode: Callable[[], Floats]) -> None:
+        self._count, self._encode = count, encode
+        self._rows: Floats | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether they were read before."""
+        return self._rows is not None
+
+    def read(self) -> Floats:
+        """Return the rows."""
+        if self._rows is None:
+            self._rows = self._encode()
+        return self._rows
+
+
 @dataclass(frozen=True, eq=False)
 class ImageEmbedding:
-    """Rows of a picture, or of a tile of it, that follow each other in a prompt.
+    """Rows of an image, or of a tile of it, that follow each other in a prompt.
 
     Attributes:
-        rows: float32 [n, width].
+        held: float32 [n, width], or what computes them when they are first read.
         digest: Names what they were computed from: the pixels, the tower, and which part they are.
             It stands for their tokens in the prefix cache.
         grid: Frames, rows and columns of M-RoPE's positions, with a product of n; None: the rows take
@@ -62,13 +89,23 @@ class ImageEmbedding:
             as tokens do.
     """
 
-    rows: Floats
+    held: Floats | LateRows
     digest: bytes
     grid: tuple[int, int, int] | None = None
     sees_itself: bool = False
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.held)
+
+    @property
+    def rows(self) -> Floats:
+        """Return float32 [n, width]."""
+        return self.held.read() if isinstance(self.held, LateRows) else self.held
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether the rows are there, so that no tower has to run for them."""
+        return not isinstance(self.held, LateRows) or self.held.is_computed
 
 
 @dataclass(frozen=True)
@@ -92,7 +129,7 @@ class PlacedImage:
 def place(
     parts: Iterable[Items[int] | ImageEmbedding], placeholder: int
 ) -> tuple[list[int], tuple[PlacedImage, ...]]:
-    """Join token ids and pictures to a prompt.
+    """Join token ids and images to a prompt.
 
     Args:
         parts: Runs of token ids, and embeddings.

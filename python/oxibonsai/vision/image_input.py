@@ -1,4 +1,4 @@
-"""A picture in any form in which somebody gives one."""
+"""An image in any form in which somebody gives one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oxibonsai.vision.decoding import (
     reduced,
 )
 
-# OpenAI's levels of detail; at low, the model sees a picture within a square of this side.
+# OpenAI's levels of detail; at low, the model sees an image within a square of this side.
 _DETAILS = ("auto", "low", "high", "original")
 _LOW_DETAIL = 512
 
@@ -31,7 +31,7 @@ Fetch = Callable[[str], bytes]  # the content of an address
 
 
 def read_image(given: Any, limits: ImageLimits | None = None) -> DecodedImage:
-    """Return a picture that a program gives.
+    """Return an image that a program gives.
 
     Args:
         given: An image of Pillow, uint8 [height, width, 3 or 4] or [height, width], the bytes of a
@@ -60,7 +60,7 @@ def read_image(given: Any, limits: ImageLimits | None = None) -> DecodedImage:
 def image_of_part(
     part: Mapping[str, Any], limits: ImageLimits, fetch: Fetch | None
 ) -> DecodedImage:
-    """Return the picture of a part of a message.
+    """Return the image of a part of a message.
 
     Texts are addresses, never names of files: a message may come from anybody.
 
@@ -69,11 +69,11 @@ def image_of_part(
             itself; ``{"type": "image", "image": ...}`` with an address or what :func:`read_image`
             takes, or with ``url`` or ``base64`` in place of ``image``; ``media_type``, where it is
             there, must be right.
-        limits: Of the picture.
+        limits: Of the image.
         fetch: As for :func:`read_url`.
 
     Raises:
-        RequestError: There is no such picture, or it may not be read.
+        RequestError: There is no such image, or it may not be read.
     """
     value: Any = part.get("image_url", part.get("image", part.get("url")))
     detail = part.get("detail")
@@ -92,12 +92,12 @@ def image_of_part(
         found = f"image/{format_of(value).lower()}"
         if found != media_type:
             raise RequestError(f"the picture's media_type is {media_type!r}, but it is {found}")
-    picture = read_image(value, limits)
-    return reduced(picture, _LOW_DETAIL) if detail == "low" else picture
+    image = read_image(value, limits)
+    return reduced(image, _LOW_DETAIL) if detail == "low" else image
 
 
 def read_file(path: Path, limits: ImageLimits) -> DecodedImage:
-    """Return the picture of a file."""
+    """Return the image of a file."""
     try:
         with path.open("rb") as file:
             data = file.read(limits.max_bytes + 1)

@@ -13,7 +13,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def patches_of(tile: Floats, size: int) -> Floats:
-    """Cuts a tile into square patches.
+    """Cut a tile into square patches.
 
     Args:
         tile: float32 [channels, height, width], both multiples of ``size``.
@@ -30,7 +30,7 @@ def patches_of(tile: Floats, size: int) -> Floats:
 
 
 def merge_order(rows: int, cols: int, size: int) -> Integers:
-    """Patches in an order in which the ``size * size`` that become one token follow each other.
+    """Return patches in an order in which the ``size * size`` that become one token follow each other.
 
     Args:
         rows: Of patches, a multiple of ``size``.
@@ -45,7 +45,7 @@ def merge_order(rows: int, cols: int, size: int) -> Integers:
 
 
 def window_order(rows: int, cols: int, size: int) -> tuple[Integers, list[int]]:
-    """Cells of a grid, window after window.
+    """Return the cells of a grid, window after window.
 
     Args:
         rows: Of cells.
@@ -97,7 +97,7 @@ def _taps(count: int, side: int) -> tuple[Integers, Integers, Floats]:
 
 
 def pool(rows: Floats, side: int, size: int) -> Floats:
-    """Means of squares of ``size * size`` patches of a square grid.
+    """Return the means of squares of ``size * size`` patches of a square grid.
 
     Args:
         rows: float32 [side * side, width].

@@ -22,7 +22,7 @@ class ImageTower(Protocol):
 
     @property
     def processor(self) -> ImageProcessor:
-        """Prepares pictures for it."""
+        """Return what prepares images for it."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class ImageTower(Protocol):
 
     @property
     def placeholder(self) -> int:
-        """Id that stands for a row of a picture in a prompt."""
+        """Id that stands for a row of an image in a prompt."""
         ...
 
     def layout(self, pixels: PixelGrid) -> list[str | int]:
@@ -51,21 +51,21 @@ class ImageTower(Protocol):
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Reads pictures one after the other, whoever sends them, so that their memory is bounded.
+    """Reads images one after the other, whoever sends them, so that their memory is bounded.
 
     Attributes:
         tower: Of the model.
-        processor: Prepares pictures for the tower.
-        limits: Of each picture.
-        most_pictures: In one conversation.
-        fetch: Gets pictures from the web; None: nothing is fetched.
+        processor: Prepares images for the tower.
+        limits: Of each image.
+        most_images: In one conversation.
+        fetch: Gets images from the web; None: nothing is fetched.
         queue: Where they wait for each other.
     """
 
     tower: ImageTower
     processor: ImageProcessor
     limits: ImageLimits = field(default_factory=ImageLimits)
-    most_pictures: int = 32
+    most_images: int = 32
     fetch: Fetch | None = None
     queue: SerialQueue = field(
         default_factory=lambda: SerialQueue("pictures to read", _MOST_WAITING), repr=False
@@ -80,7 +80,7 @@ class ImageReader:
         """Return a reader with other bounds on the tokens of an image; None: as it is.
 
         Raises:
-            UnsupportedError: All pictures of this model have one size.
+            UnsupportedError: All images of this model have one size.
             RequestError: The bounds exclude each other.
         """
         if least is None and most is None:
@@ -93,33 +93,33 @@ class ImageReader:
             )
         return replace(self, processor=self.processor.with_tokens(least, most))
 
-    def check_count(self, pictures: int) -> None:
+    def check_count(self, images: int) -> None:
         """RequestError where a conversation has too many."""
-        if pictures > self.most_pictures:
+        if images > self.most_images:
             raise RequestError(
-                f"the conversation has {pictures} pictures, more than {self.most_pictures}: leave some "
+                f"the conversation has {images} pictures, more than {self.most_images}: leave some "
                 "out"
             )
 
     def read_part(
         self, part: Mapping[str, Any], count: Count | None = None
     ) -> list[str | ImageEmbedding]:
-        """Return a picture of a message as it stands in a prompt.
+        """Return an image of a message as it stands in a prompt.
 
         Args:
             part: See :func:`oxibonsai.vision.image_input.image_of_part`.
-            count: Told the tokens of the picture before the tower runs; what it raises ends the work.
+            count: Told the tokens of the image before the tower runs; what it raises ends the work.
 
         Raises:
-            RequestError: There is no such picture, it is damaged, past a limit, or nothing for this
+            RequestError: There is no such image, it is damaged, past a limit, or nothing for this
                 model.
         """
         with self.queue.turn(None if count is None else lambda: count(0)):
             return self.read(image_of_part(part, self.limits, self.fetch), count)
 
-    def read(self, picture: DecodedImage, count: Count | None = None) -> list[str | ImageEmbedding]:
-        """As :meth:`read_part`, of a picture that is decoded already."""
-        pixels = self.processor.prepare(picture)
+    def read(self, image: DecodedImage, count: Count | None = None) -> list[str | ImageEmbedding]:
+        """As :meth:`read_part`, of an image that is decoded already."""
+        pixels = self.processor.prepare(image)
         if count is not None:
             count(sum(part for part in self.tower.layout(pixels) if isinstance(part, int)))
         return self.tower.encode(pixels)

@@ -1,4 +1,4 @@
-"""A tower of a file, with the pictures that it has encoded lately."""
+"""A tower of a file, with the images that it has encoded lately."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import Device
@@ -14,7 +16,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision.config import clip_keys, unknown_projector
-from oxibonsai.vision.image import ImageEmbedding, PixelGrid
+from oxibonsai.vision.image import Floats, ImageEmbedding, LateRows, PixelGrid
 from oxibonsai.vision.processors import ImageProcessor
 from oxibonsai.vision.towers.family import Family
 from oxibonsai.vision.towers.gemma3 import Gemma3Tower
@@ -36,22 +38,27 @@ FAMILIES: dict[str, Callable[[Keys, Weights, Device], Family]] = {
     "internvl": InternVLTower,
 }
 _KEPT_BYTES = 256 << 20
+_MOST_FORGOTTEN = 4096  # outlines of images; each has some hundred bytes
 TokenId = Callable[[str], int | None]
+Parts = list[str | ImageEmbedding]
 
 
 class Tower:
-    """Encodes pictures for a language model. Calls may come from any thread; one picture at a time.
+    """Encodes images for a language model. Calls may come from any thread; one image at a time.
+
+    The rows of an image that was encoded before but is no longer kept are computed when they are first
+    read: while its keys and values are in the prefix cache, that is never.
 
     Args:
         family: Its passes.
         fingerprint: Names its file.
         token_id: The id of a token of the language model by its text, or None.
-        kept_bytes: Of encoded pictures that are kept, those used least recently given up first.
+        kept_bytes: Of encoded images that are kept, those used least recently given up first.
 
     Attributes:
-        marker: What stands for a picture in the text of a rendered chat template.
+        marker: What stands for an image in the text of a rendered chat template.
         written: The marker with what the model's own template writes around it.
-        placeholder: Id that stands for a row of a picture in a prompt.
+        placeholder: Id that stands for a row of an image in a prompt.
         width: Columns of a row.
     """
 
@@ -67,7 +74,8 @@ class Tower:
         self._family = family
         self._fingerprint = fingerprint
         self._kept_bytes = kept_bytes
-        self._kept: OrderedDict[bytes, list[str | ImageEmbedding]] = OrderedDict()
+        self._kept: OrderedDict[bytes, Parts] = OrderedDict()
+        self._forgotten: OrderedDict[bytes, list[str | _Outline]] = OrderedDict()
         self._lock = threading.Lock()
         self.marker = family.marker
         self.written = family.written
@@ -104,11 +112,11 @@ class Tower:
 
     @property
     def processor(self) -> ImageProcessor:
-        """Prepares pictures for the tower, as the model's own processor does."""
+        """Return what prepares images for the tower, as the model's own processor does."""
         return self._family.processor
 
     def count_rows(self, pixels: PixelGrid) -> int:
-        """Positions that a picture takes in a prompt, text beside its rows left aside.
+        """Return the positions that an image takes in a prompt, text beside its rows left aside.
 
         Raises:
             RequestError: The pixels are none for this tower.
@@ -123,7 +131,7 @@ class Tower:
         """
         return self._family.layout(pixels)
 
-    def encode(self, pixels: PixelGrid) -> list[str | ImageEmbedding]:
+    def encode(self, pixels: PixelGrid) -> Parts:
         """Return the marker's replacement: text with special tokens written out, and rows.
 
         Raises:
@@ -133,16 +141,61 @@ class Tower:
         digest = hashlib.blake2b(self._fingerprint.encode() + pixels.digest(), digest_size=16)
         key = digest.digest()
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = self._family.encode(pixels, key)
-                self._forget_oldest()
-            self._kept.move_to_end(key)
-            return list(self._kept[key])
+            if key in self._forgotten:
+                self._forgotten.move_to_end(key)
+                return self._late(key, pixels)
+            return list(self._encoded(key, pixels))
+
+    def _encoded(self, key: bytes, pixels: PixelGrid) -> Parts:
+        """Return what is kept of an image, else encode it; the lock is held."""
+        if key not in self._kept:
+            self._kept[key] = self._family.encode(pixels, key)
+            self._forgotten.pop(key, None)
+            self._forget_oldest()
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def _late(self, key: bytes, pixels: PixelGrid) -> Parts:
+        """Return a forgotten image, whose rows are encoded again when one of them is read."""
+
+        def encode(place: int) -> Floats:
+            with self._lock:
+                part = self._encoded(key, pixels)[place]
+            assert isinstance(part, ImageEmbedding)
+            return part.rows
+
+        return [
+            part if isinstance(part, str) else part.embedding(partial(encode, place))
+            for place, part in enumerate(self._forgotten[key])
+        ]
 
     def _forget_oldest(self) -> None:
         while len(self._kept) > 1 and sum(map(_bytes, self._kept.values())) > self._kept_bytes:
-            self._kept.popitem(last=False)
+            key, parts = self._kept.popitem(last=False)
+            self._forgotten[key] = [p if isinstance(p, str) else _Outline.of(p) for p in parts]
+        while len(self._forgotten) > _MOST_FORGOTTEN:
+            self._forgotten.popitem(last=False)
 
 
-def _bytes(parts: list[str | ImageEmbedding]) -> int:
+@dataclass(frozen=True)
+class _Outline:
+    """An embedding without its rows; fields as of :class:`ImageEmbedding`."""
+
+    count: int
+    digest: bytes
+    grid: tuple[int, int, int] | None
+    sees_itself: bool
+
+    @classmethod
+    def of(cls, embedding: ImageEmbedding) -> _Outline:
+        """Return the outline of an embedding."""
+        return cls(len(embedding), embedding.digest, embedding.grid, embedding.sees_itself)
+
+    def embedding(self, encode: Callable[[], Floats]) -> ImageEmbedding:
+        """Return the embedding, whose rows something computes again."""
+        rows = LateRows(self.count, encode)
+        return ImageEmbedding(rows, self.digest, self.grid, self.sees_itself)
+
+
+def _bytes(parts: Parts) -> int:
     return sum(p.rows.nbytes for p in parts if isinstance(p, ImageEmbedding))

@@ -1,4 +1,4 @@
-"""Fetches pictures from the web, and from nowhere else.
+"""Fetches images from the web, and from nowhere else.
 
 What a public host is: :mod:`oxibonsai.sources.public_hosts`. Proxies of the environment are left aside,
 since they would resolve the name again.

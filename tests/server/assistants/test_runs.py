@@ -18,8 +18,12 @@ from model_app import close_model_app, make_model_app
 from tool_template import TEMPLATE
 
 from oxibonsai.server.openai.assistants.run_work import RunWork
-from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
-from oxibonsai.server.openai.interrupted import fail_interrupted
+from oxibonsai.server.openai.background_tasks import (
+    BackgroundTask,
+    BackgroundTasks,
+    Key,
+    fail_interrupted,
+)
 from oxibonsai.server.server import Server
 
 
@@ -229,7 +233,8 @@ def test_a_limit_of_a_run_counts_the_tokens_of_all_its_rounds(
     first = waiting_run(client, assistant, thread)
     path = f"threads/{thread}/runs/{first['id']}"
     used = post(client, f"{path}/cancel")["usage"]
-    most = {limit: used[limit.removeprefix("max_")]}
+    counted = limit.removeprefix("max_")
+    most = {limit: used[counted]}
     asked = {"assistant_id": assistant, **FORCED, **most}
     run = settled(client, post(client, f"threads/{thread}/runs", **asked))
     assert run["status"] == "requires_action", run
@@ -237,7 +242,8 @@ def test_a_limit_of_a_run_counts_the_tokens_of_all_its_rounds(
     post(client, f"{path}/submit_tool_outputs", tool_outputs=outputs_for(run))
     run = settled(client, run)
     assert (run["status"], run["incomplete_details"]) == ("incomplete", {"reason": limit})
-    assert run["usage"] == used
+    # A call that comes near the limit may be closed before it, which leaves a round the rest.
+    assert run["usage"][counted] == used[counted]
 
 
 @pytest.mark.parametrize("at", ["in_progress", "requires_action"])

@@ -16,6 +16,7 @@ from oxibonsai.architectures.layers.sizes import (
     FeedForward,
     Layered,
     Normed,
+    NormedHeads,
     Rotating,
     Scored,
     Weights,
@@ -66,6 +67,25 @@ def query_key_value(
     return q, k, v
 
 
+def head_norms(
+    g: Builder, c: NormedHeads, w: Weights, q: Value, k: Value, layer: int
+) -> tuple[Value, Value]:
+    """Return q and k normalised per head: LayerNorms have a weight for each head, RMSNorms one for all."""
+    b = f"blk.{layer}"
+    return (
+        _head_norm(g, c, w, q, f"{b}.attn_q_norm.weight"),
+        _head_norm(g, c, w, k, f"{b}.attn_k_norm.weight"),
+    )
+
+
+def _head_norm(g: Builder, c: NormedHeads, w: Weights, x: Value, name: str) -> Value:
+    if c.layer_norm_eps > 0.0:
+        heads = x.cols // c.head_dim
+        weight = w.floats(name, heads, c.head_dim).ravel()
+        return g.layer_norm(x, weight, None, c.layer_norm_eps, groups=heads)
+    return g.head_norm(x, w.vector(name, c.head_dim), c.rms_norm_eps)
+
+
 def attention(
     g: Builder, c: Attending, q: Value, k: Value, v: Value, layer: int, *, window: int = 0
 ) -> Value:
@@ -86,9 +106,10 @@ def attention(
 def rotated_attention(
     g: Builder, c: Rotating, w: Weights, x: Value, layer: int, *, window: int = 0
 ) -> Value:
-    """Return causal attention over x, whose queries and keys are rotated."""
+    """Return causal attention over x; queries and keys are rotated, if the model's are at all."""
     q, k, v = query_key_value(g, c, w, x, layer)
-    q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
+    if c.rope.rotary_dim > 0:
+        q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
     return attention(g, c, q, k, v, layer, window=window)
 
 

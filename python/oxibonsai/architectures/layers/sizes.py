@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from oxibonsai import _core
+from oxibonsai.errors import FormatError
 from oxibonsai.graph import RopeConfig, Vector
 
 
@@ -81,13 +82,21 @@ class Attending(Layered, Protocol):
         ...
 
 
-class Rotating(Attending, Protocol):
-    """A model whose layers rotate q and k alike."""
+class NormedHeads(Attending, Normed, Protocol):
+    """A model that normalises each head of queries and keys."""
+
+
+class Rotated(Protocol):
+    """A model with a rotary embedding."""
 
     @property
     def rope(self) -> RopeConfig:
         """The rotary embedding."""
         ...
+
+
+class Rotating(Rotated, Attending, Protocol):
+    """A model whose layers rotate q and k alike."""
 
 
 class Blocked(Attending, Protocol):
@@ -132,6 +141,15 @@ class FeedForward(Protocol):
         ...
 
 
+class Drafting(Layered, Protocol):
+    """A model whose last layers may predict further tokens."""
+
+    @property
+    def num_nextn_predict_layers(self) -> int:
+        """Their number, which the number of layers does not include."""
+        ...
+
+
 class Weights(Protocol):
     """The tensors of a model, by GGUF's names without ``.weight``; a wrong shape is FormatError."""
 
@@ -139,8 +157,34 @@ class Weights(Protocol):
         """Return whether there is a tensor; its whole name."""
         ...
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor that is there; its whole name."""
+        ...
+
     def matrix(self, name: str, rows: int, cols: int) -> _core.Weight:
         """Return a matrix in its stored form."""
+        ...
+
+    def rows(self, name: str) -> int:
+        """Return the rows of a matrix of any number of rows."""
+        ...
+
+    def experts(self, name: str, count: int, rows: int, cols: int) -> _core.Weight:
+        """Return ``count`` matrices in their stored form."""
+        ...
+
+    def keys_and_values(
+        self, name: str, heads: int, key_dim: int, value_dim: int, cols: int
+    ) -> tuple[_core.Weight, _core.Weight]:
+        """Return the matrices of keys and of values of each head, which are one tensor."""
+        ...
+
+    def head_sums(self, name: str, heads: int, dim: int) -> _core.Weight:
+        """Return a matrix for each head, which times the head is its sum with the weights ``name``."""
+        ...
+
+    def row(self, name: str, cols: int) -> _core.Weight:
+        """Return a matrix of one row, which may be stored as a vector."""
         ...
 
     def split(self, name: str, rows: Sequence[int], cols: int) -> list[_core.Weight]:
@@ -155,12 +199,24 @@ class Weights(Protocol):
         """Return a small tensor of any shape; its whole name."""
         ...
 
+    def first_row(self, name: str, cols: int) -> Vector:
+        """Return row 0 of a matrix of any number of rows."""
+        ...
+
     def bias(self, name: str, size: int) -> Vector | None:
         """Return a bias; None where there is none."""
         ...
 
+    def expert_bias(self, name: str, count: int, size: int) -> Vector | None:
+        """Return the biases of ``count`` matrices, one after the other; None where there are none."""
+        ...
+
     def split_bias(self, name: str, rows: Sequence[int]) -> list[Vector | None]:
         """Return the parts of a bias; None for each where there is none."""
+        ...
+
+    def leave_out_drafting(self, config: Drafting) -> None:
+        """Leave out the layers that predict further tokens."""
         ...
 
     def embedding(self, config: Layered) -> _core.Weight:
@@ -169,4 +225,12 @@ class Weights(Protocol):
 
     def head(self, config: Layered) -> _core.Weight:
         """Return the output matrix, which may be the token table."""
+        ...
+
+    def leave_out(self, prefix: str) -> None:
+        """Leave tensors unused whose names begin so."""
+        ...
+
+    def fail(self, problem: str) -> FormatError:
+        """Return an error that names the file."""
         ...

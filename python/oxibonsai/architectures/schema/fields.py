@@ -18,8 +18,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 
 _NONE: Any = object()  # where a field has no default
@@ -85,6 +83,11 @@ POSITIVE = Kind(  # where nothing says, any default
     "f32",
     lambda config, value, name: config.number(value, name, 1e6),
     lambda keys, key, default: default if keys.get(key, default) is default else keys.positive(key),
+)
+FACTOR = Kind(
+    "f32",
+    POSITIVE.of_config_json,
+    lambda keys, key, default: keys.positive(key, default),
 )
 FLAG = Kind("bool", ConfigJson.flag, lambda keys, key, default: keys.flag(key, default))
 
@@ -261,7 +264,112 @@ class Implied:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Word:
+    """A word, one of those known.
+
+    Attributes:
+        name: In ``config.json``.
+        key: Of the file.
+        words: Those of a file by those of ``config.json``; the first is the one where nothing says.
+    """
+
+    name: str
+    key: str
+    words: Mapping[str, str]
+
+    def read_config_json(self, config: ConfigJson, known: Known) -> str:
+        """Return the word that ``config.json`` says."""
+        stated = config.fields.get(self.name, next(iter(self.words)))
+        if not isinstance(stated, str) or stated not in self.words:
+            raise config.unsupported(
+                f"{self.name} is {stated!r}; known are {', '.join(map(repr, self.words))}"
+            )
+        return self.words[stated]
+
+    def write_config_json(self, value: str, c: Any) -> dict[str, Any]:
+        """Return the field of ``config.json``."""
+        return {self.name: value}
+
+    def read_gguf(self, keys: Keys, known: Known) -> str:
+        """Return the word that a file says."""
+        usual = next(iter(self.words.values()))
+        return keys.text(self.key, usual, sorted(set(self.words.values())))
+
+    def write_gguf(self, value: str, c: Any) -> GgufKeys:
+        """Return the key."""
+        return {self.key: (value, "str")}
+
+
+class Derived:
+    """Base of a field that is not written; one that is, to one side, has a method of its own for it."""
+
+    def write_config_json(self, value: Any, c: Any) -> dict[str, Any]:
+        """Return no field."""
+        return {}
+
+    def write_gguf(self, value: Any, c: Any) -> GgufKeys:
+        """Return no key."""
+        return {}
+
+
+@dataclass(frozen=True)
+class OfFolder(Derived):
+    """A value of folders, which a file needs not have: it is written as a folder with ``usual``.
+
+    Attributes:
+        read: Returns the value that ``config.json`` says.
+        usual: Of files.
+    """
+
+    read: Callable[[ConfigJson], Any]
+    usual: Any
+
+    def read_config_json(self, config: ConfigJson, known: Known) -> Any:
+        """Return the value that ``config.json`` says."""
+        return self.read(config)
+
+    def read_gguf(self, keys: Keys, known: Known) -> Any:
+        """Return the value of all files."""
+        return self.usual
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A field whose value must suit those that were read before.
+
+    Attributes:
+        described: The field.
+        problem: Returns what is wrong with a value beside the others; empty: nothing is.
+    """
+
+    described: Field
+    problem: Callable[[Known, Any], str]
+
+    def read_config_json(self, config: ConfigJson, known: Known) -> Any:
+        """Return the value; FormatError where it does not suit the others."""
+        value = self.described.read_config_json(config, known)
+        if problem := self.problem(known, value):
+            raise config.fail(problem)
+        return value
+
+    def write_config_json(self, value: Any, c: Any) -> dict[str, Any]:
+        """Return the fields of ``config.json``."""
+        return self.described.write_config_json(value, c)
+
+    def read_gguf(self, keys: Keys, known: Known) -> Any:
+        """Return the value; FormatError where it does not suit the others."""
+        value = self.described.read_gguf(keys, known)
+        if problem := self.problem(known, value):
+            raise keys.fail(problem)
+        return value
+
+    def write_gguf(self, value: Any, c: Any) -> GgufKeys:
+        """Return the keys."""
+        return self.described.write_gguf(value, c)
+
+
+@dataclass(frozen=True)
+class Constant(Derived):
     """A value that all models of a family share without stating it."""
 
     value: Any
@@ -270,22 +378,51 @@ class Constant:
         """Return the value."""
         return self.value
 
-    def write_config_json(self, value: Any, c: Any) -> dict[str, Any]:
-        """Return no field."""
-        return {}
-
     def read_gguf(self, keys: Keys, known: Known) -> Any:
         """Return the value."""
         return self.value
 
+
+@dataclass(frozen=True)
+class Inside:
+    """A field that ``config.json`` has in one of its objects.
+
+    Attributes:
+        name: Of the object.
+        described: The field in it.
+    """
+
+    name: str
+    described: Field
+
+    def read_config_json(self, config: ConfigJson, known: Known) -> Any:
+        """Return the value that the object says; FormatError where there is none."""
+        inner = config.fields.get(self.name)
+        if not isinstance(inner, dict):
+            raise config.fail(f"{self.name} is no object")
+        return self.described.read_config_json(ConfigJson(inner, config.path), known)
+
+    def write_config_json(self, value: Any, c: Any) -> dict[str, Any]:
+        """Return the object with this field alone."""
+        return {self.name: self.described.write_config_json(value, c)}
+
+    def read_gguf(self, keys: Keys, known: Known) -> Any:
+        """Return the value that a file says."""
+        return self.described.read_gguf(keys, known)
+
     def write_gguf(self, value: Any, c: Any) -> GgufKeys:
-        """Return no key."""
-        return {}
+        """Return the keys that say it."""
+        return self.described.write_gguf(value, c)
 
 
-def field(described: Field) -> Any:
-    """Return a dataclass field that is described so; any type, for the annotation is the field's own."""
-    return dataclasses.field(metadata={"field": described})
+def field(described: Field, *, compare: bool = True) -> Any:
+    """Return a dataclass field that is described so; any type, for the annotation is the field's own.
+
+    Args:
+        described: Reads and writes it.
+        compare: Whether models differ by it.
+    """
+    return dataclasses.field(metadata={"field": described}, compare=compare)
 
 
 def count(names: str | tuple[str, ...], key: str = "", **more: Any) -> Any:
@@ -330,12 +467,3 @@ def biased(name: str, *parts: str, default: bool = False) -> Any:
 
 def _tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
-
-
-def as_read(value: Any, kind: str) -> Any:
-    """Return the value of a key as it comes back from a file, where floats have 32 bits."""
-    if kind == "f32":
-        return float(np.float32(value))
-    if kind == "arr[f32]":
-        return np.array(value, np.float32)
-    return np.array(value) if kind in ("arr[i32]", "arr[u32]") else value

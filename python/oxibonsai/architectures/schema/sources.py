@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.graph import RopeConfig
 
 _MOST = 2**31 - 1
+
+
+class Held(Protocol):
+    """A parameter of a folder."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape, slowest axis first."""
+        ...
+
+    def values(self) -> npt.NDArray[np.float32]:
+        """Return the values, read when they are asked for."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -21,10 +37,12 @@ class ConfigJson:
     Attributes:
         fields: By name.
         path: The file, for errors.
+        parameters: Returns the folder's parameters by name, since some fields are told by what is there.
     """
 
     fields: Mapping[str, Any]
     path: Path
+    parameters: Callable[[], Mapping[str, Held]] = dict
 
     def fail(self, problem: str) -> FormatError:
         """Return an error that names the file."""
@@ -59,6 +77,11 @@ class ConfigJson:
         return value
 
 
+def key_name(architecture: str, key: str) -> str:
+    """Return the whole name of a key; one that begins with a slash is whole but for that."""
+    return key[1:] if key.startswith("/") else f"{architecture}.{key}"
+
+
 class Keys(Protocol):
     """The keys of a GGUF file that belong to its architecture, by their names without it.
 
@@ -74,6 +97,10 @@ class Keys(Protocol):
         """Return the shape of a tensor; FormatError where the file lacks it."""
         ...
 
+    def tensor_values(self, name: str) -> npt.NDArray[np.float32]:
+        """Return a small tensor as float32; FormatError where the file lacks it."""
+        ...
+
     def fail(self, problem: str) -> FormatError:
         """Return an error that names the file."""
         ...
@@ -86,8 +113,26 @@ class Keys(Protocol):
         """Return a key's value as it stands."""
         ...
 
+    def has(self, key: str) -> bool:
+        """Return whether the file has a key."""
+        ...
+
+    @property
+    def has_classifier(self) -> bool:
+        """Whether the file has the tensors of a classifier's head."""
+        ...
+
+    @property
+    def tells_texts_apart(self) -> bool:
+        """Whether the tokenizer gives the texts of a pair types of their own."""
+        ...
+
     def layers(self) -> int:
         """Return the number of layers, each of which must have tensors."""
+        ...
+
+    def drafting_layers(self, layers: int) -> int:
+        """Return how many of the last of the file's layers predict further tokens."""
         ...
 
     def integer(self, key: str, default: int | None = None) -> int:
@@ -96,6 +141,14 @@ class Keys(Protocol):
 
     def count(self, key: str, default: int = 0) -> int:
         """Return a count that may be zero."""
+        ...
+
+    def counts(self, key: str, layers: int) -> list[int]:
+        """Return a count, 0 among them, for each layer: listed, or the same for all."""
+        ...
+
+    def local_layers(self, period: int) -> tuple[bool, ...]:
+        """Return whether each layer attends within a window: listed, or all but every ``period``-th."""
         ...
 
     def real(self, key: str, default: float | None = None) -> float:
@@ -110,6 +163,22 @@ class Keys(Protocol):
         """Return a truth value."""
         ...
 
+    def text(self, key: str, default: str, known: Collection[str]) -> str:
+        """Return a word; UnsupportedError where it is none of those known."""
+        ...
+
+    def theta(self, key: str, default: float = 10000.0) -> float:
+        """Return the base of a rotary embedding's frequencies."""
+        ...
+
+    def pooling(self, default: str, key: str = "pooling_type") -> str:
+        """Return how vectors are made of hidden states, in a word."""
+        ...
+
     def rope(self, head_dim: int, *, interleaved: bool = False) -> RopeConfig:
         """Return the rotary embedding that the ``rope.`` keys describe."""
+        ...
+
+    def multimodal_rope(self, head_dim: int, *, interleaved_sections: bool) -> RopeConfig:
+        """Return the rotary embedding whose pairs turn by the axes of a position."""
         ...

@@ -1,1 +1,1 @@
-"""The recipes of vision towers: one small file a family."""
+"""The converters of vision towers: one small file a family."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
-from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
+from oxibonsai.architectures.schema.tensors import Tensor
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.metadata import Metadata
+from oxibonsai.convert.converter import Shapes, TowerConverter
 from oxibonsai.convert.towers import tower as t
 from oxibonsai.errors import FormatError
 
@@ -59,7 +61,7 @@ def _metadata(folder: ModelFolder) -> Metadata:
 
 
 def _joined(folder: ModelFolder) -> int:
-    """Patches on each axis that become one row."""
+    """Return patches on each axis that become one row."""
     ratio = folder.real("downsample_ratio", 0.5)
     joined = round(min(1 / ratio, _MOST_JOINED))
     if abs(joined * ratio - 1) > 1e-6:
@@ -67,14 +69,17 @@ def _joined(folder: ModelFolder) -> int:
     return joined
 
 
-def _name(parameter: str) -> str | None:
-    name = _PREFIX.sub("", parameter, count=1)
+def _tensor(folder: ModelFolder, parameter: str) -> Tensor | None:
+    found = _PREFIX.match(parameter)
+    if found is None:
+        return None
+    name = parameter[found.end() :]
     factors = _FACTORS.fullmatch(name)
     if factors is not None:
-        return f"v.blk.{int(factors[1])}.ls{factors[2]}.weight"
+        return t.entry(parameter, f"v.blk.{int(factors[1])}.ls{factors[2]}.weight")
     if name in _LOOSE:
-        return _LOOSE[name]
-    return t.module_name("InternVL", parameter, _PREFIX, _FIXED, "encoder.layer", _PARTS)
+        return t.entry(parameter, _LOOSE[name])
+    return t.module_entry("InternVL", parameter, _PREFIX, _FIXED, "encoder.layer", _PARTS)
 
 
 def _shapes(folder: ModelFolder) -> Shapes:
@@ -102,12 +107,6 @@ def _shapes(folder: ModelFolder) -> Shapes:
     }
 
 
-INTERNVL = Recipe(
-    "clip",
-    _metadata,
-    _name,
-    t.is_matrix_or_patches,
-    shapes=_shapes,
-    left_out=lambda folder, p: _PREFIX.match(p) is None,
-    most_dims=4,
+INTERNVL = TowerConverter(
+    "clip", _metadata, tensor=_tensor, is_matrix=t.is_matrix_or_patches, shapes=_shapes
 )

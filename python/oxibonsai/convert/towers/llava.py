@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
-from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
+from oxibonsai.architectures.schema.tensors import Tensor
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.metadata import Metadata
+from oxibonsai.convert.converter import Shapes, TowerConverter
 from oxibonsai.convert.towers import tower as t
 from oxibonsai.convert.towers.siglip import LAYERS, PARTS
 from oxibonsai.errors import FormatError, UnsupportedError
@@ -59,7 +61,7 @@ def _metadata(folder: ModelFolder) -> Metadata:
 
 
 def _pinpoints(folder: ModelFolder) -> list[int]:
-    """Width and height of each resolution; configurations have the height first."""
+    """Return the width and height of each resolution; configurations have the height first."""
     found = folder.config.get("image_grid_pinpoints")
     pairs = isinstance(found, list) and all(
         isinstance(p, list) and len(p) == 2 and all(type(n) is int and n > 0 for n in p)
@@ -72,26 +74,21 @@ def _pinpoints(folder: ModelFolder) -> list[int]:
     return [n for height, width in found for n in (width, height)]
 
 
-def _name(parameter: str) -> str | None:
+def _tensor(folder: ModelFolder, parameter: str) -> Tensor | None:
+    """Return no entry of what lies behind the layer whose result is read."""
     if _NEWLINE.fullmatch(parameter):
-        return "v.image_newline"
-    name = _PREFIX.sub("", parameter, count=1)
-    if name == "embeddings.class_embedding":
-        return "v.class_embd"
-    return t.module_name("LLaVA", parameter, _PREFIX, _FIXED, LAYERS, PARTS)
-
-
-def _left_out(folder: ModelFolder, parameter: str) -> bool:
-    """Other parts of the model, and what lies behind the layer whose result is read."""
-    if _NEWLINE.fullmatch(parameter):
-        return False
+        return t.entry(parameter, "v.image_newline")
     found = _PREFIX.match(parameter)
     if found is None:
-        return True
+        return None
     name = parameter[found.end() :]
     layer = re.match(r"encoder\.layers\.([0-9]{1,4})\.", name)
     behind = layer is not None and int(layer[1]) >= _layers(folder)
-    return behind or name.startswith(("post_layernorm.", "embeddings.position_ids"))
+    if behind or name.startswith(("post_layernorm.", "embeddings.position_ids")):
+        return None
+    if name == "embeddings.class_embedding":
+        return t.entry(parameter, "v.class_embd")
+    return t.module_entry("LLaVA", parameter, _PREFIX, _FIXED, LAYERS, PARTS)
 
 
 def _shapes(folder: ModelFolder) -> Shapes:
@@ -116,12 +113,6 @@ def _shapes(folder: ModelFolder) -> Shapes:
     return found
 
 
-LLAVA = Recipe(
-    "clip",
-    _metadata,
-    _name,
-    t.is_matrix_or_patches,
-    shapes=_shapes,
-    left_out=_left_out,
-    most_dims=4,
+LLAVA = TowerConverter(
+    "clip", _metadata, tensor=_tensor, is_matrix=t.is_matrix_or_patches, shapes=_shapes
 )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from oxibonsai.convert.decoder import paired_rows
-from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.pieces import Piece
-from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
+from oxibonsai.architectures.schema.operations import MergeAxes, PermuteGrid, TakeRows
+from oxibonsai.architectures.schema.tensors import Tensor
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.metadata import Metadata
+from oxibonsai.convert.converter import Shapes, TowerConverter
 from oxibonsai.convert.towers import tower as t
 from oxibonsai.errors import FormatError, UnsupportedError
 
@@ -52,7 +50,7 @@ def _vision(folder: ModelFolder) -> ModelFolder:
 
 
 def _merges(folder: ModelFolder) -> bool:
-    """Whether squares of patches become one: in Mistral Small, not in Pixtral."""
+    """Return whether squares of patches become one: in Mistral Small, not in Pixtral."""
     return folder.config.get("model_type") == "mistral3"
 
 
@@ -83,7 +81,7 @@ def _theta(vision: ModelFolder) -> float:
 
 
 def _break_token(folder: ModelFolder) -> int:
-    """Id of the token between lines of a picture."""
+    """Return the id of the token between lines of a picture."""
     tokens = folder.json("tokenizer.json").get("added_tokens")
     for token in tokens if isinstance(tokens, list) else ():
         if isinstance(token, dict) and token.get("content") == _BREAK:
@@ -93,24 +91,28 @@ def _break_token(folder: ModelFolder) -> int:
     raise FormatError(f"{folder.path / 'tokenizer.json'} has no token {_BREAK}")
 
 
-def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """Files have the embedding of the token between lines beside the tower."""
-    if not _EMBEDDINGS.fullmatch(parameter):
-        return ()
-    number = _break_token(folder)
-    return (Piece("v.token_embd.img_break", part=lambda v: v[number]),)
-
-
-def _row_order(folder: ModelFolder, tensor: str) -> npt.NDArray[np.intp] | None:
-    if not tensor.endswith(("attn_q.weight", "attn_k.weight")):
+def _tensor(folder: ModelFolder, parameter: str) -> Tensor | None:
+    if _EMBEDDINGS.fullmatch(parameter):
+        # Files have the embedding of the token between lines beside the tower.
+        row = TakeRows((_break_token(folder),))
+        return t.entry(parameter, "v.token_embd.img_break", row, MergeAxes(1))
+    if _PREFIX.match(parameter) is None:
         return None
+    found = t.module_entry("Pixtral", parameter, _PREFIX, _FIXED, "transformer.layers", _PARTS)
+    if not found.tensors[0].endswith(("attn_q.weight", "attn_k.weight")):
+        return found
+    return replace(found, operations=(_pairs(folder),))
+
+
+def _pairs(folder: ModelFolder) -> PermuteGrid:
+    """Return what makes pairs of neighbours of the halves of each head."""
     vision = _vision(folder)
     heads, width = vision.count("num_attention_heads"), vision.count("hidden_size")
     if width % (2 * heads) != 0:
         raise UnsupportedError(
             f"{folder.path}: {heads} heads do not divide {width} columns in pairs"
         )
-    return paired_rows(heads, width // heads)
+    return PermuteGrid((heads, 2, width // heads // 2), (0, 2, 1))
 
 
 def _shapes(folder: ModelFolder) -> Shapes:
@@ -132,18 +134,6 @@ def _shapes(folder: ModelFolder) -> Shapes:
     return found
 
 
-def _name(parameter: str) -> str | None:
-    return t.module_name("Pixtral", parameter, _PREFIX, _FIXED, "transformer.layers", _PARTS)
-
-
-PIXTRAL = Recipe(
-    "clip",
-    _metadata,
-    _name,
-    t.is_matrix_or_patches,
-    shapes=_shapes,
-    left_out=lambda folder, p: _PREFIX.match(p) is None and _EMBEDDINGS.fullmatch(p) is None,
-    pieces=_pieces,
-    row_order=_row_order,
-    most_dims=4,
+PIXTRAL = TowerConverter(
+    "clip", _metadata, tensor=_tensor, is_matrix=t.is_matrix_or_patches, shapes=_shapes
 )

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
-
-from oxibonsai.convert.float_types import Floats
-from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.pieces import Piece
-from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
+from oxibonsai.architectures.schema.operations import (
+    MergeAxes,
+    Operation,
+    Split,
+    SplitAxis,
+    Transpose,
+)
+from oxibonsai.architectures.schema.tensors import Tensor
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.metadata import Metadata
+from oxibonsai.convert.converter import Shapes, TowerConverter
 from oxibonsai.convert.towers import tower as t
 from oxibonsai.errors import FormatError, UnsupportedError
 
-_PREFIX = re.compile(r"(?:model\.)?visual\.")
+_PREFIX = re.compile(r"(?:model\.)?(?:visual|vision_tower)\.")  # the second is mlx-vlm's
 _EPS = 1e-6  # of all norms; no configuration says it
 _COUNTS = {**t.COUNTS, "block_count": "depth", "attention.head_count": "num_heads"}
 _PLAIN = {"norm1": "ln1", "norm2": "ln2", "attn.proj": "attn_out"}
@@ -40,6 +45,7 @@ _FIXED_3 = {
     "merger.linear_fc1": "mm.0",
     "merger.linear_fc2": "mm.2",
 }
+_Entries = Callable[[ModelFolder, str], Tensor | None]
 _DEEP = {"norm": "norm", "linear_fc1": "fc1", "linear_fc2": "fc2"}
 # What the models' own tower has where a file does not say otherwise.
 _MERGE, _WINDOW, _GRID_2 = 2, 112, 560
@@ -84,7 +90,7 @@ def _metadata_25(folder: ModelFolder) -> Metadata:
 
 
 def _pixel_keys(folder: ModelFolder, usual: tuple[int, int]) -> Metadata:
-    """Bounds on the pixels of a picture, where they are not the usual ones."""
+    """Return the bounds on the pixels of a picture, where they are not the usual ones."""
     prepared = t.processor_config(folder)
     size = prepared.get("size")
     sides = size if isinstance(size, dict) else {}
@@ -103,7 +109,7 @@ def _merge_key(vision: ModelFolder) -> Metadata:
 
 
 def _period(vision: ModelFolder) -> int:
-    """Every so many layers, one sees the whole picture."""
+    """Return after how many layers one sees the whole picture."""
     whole = vision.config.get("fullatt_block_indexes")
     numbers = isinstance(whole, list) and all(type(n) is int and n >= 0 for n in whole)
     if not isinstance(whole, list) or not whole or not numbers:
@@ -146,28 +152,46 @@ def _deep_layers(folder: ModelFolder) -> list[int]:
     return found
 
 
-def _pieces(folder: ModelFolder, parameter: str) -> Sequence[Piece]:
-    """Return the convolution frame by frame; before Qwen3-VL, q, k and v each by itself."""
-    name = _PREFIX.sub("", parameter, count=1)
-    if name == "patch_embed.proj.weight":
-        return (
-            Piece(f"{t.PATCHES}.weight", part=lambda v: v[:, :, 0]),
-            Piece(f"{t.PATCHES}.weight.1", part=lambda v: v[:, :, 1]),
-        )
-    if name.startswith("deepstack_merger_list."):
-        _, number, module, kind = (*name.split(".", 3), "", "")[:4]
-        layers = _deep_layers(folder)
-        if number.isdecimal() and int(number) < len(layers) and module in _DEEP:
-            return (Piece(f"v.deepstack.{layers[int(number)]}.{_DEEP[module]}.{kind}"),)
-    fused = re.fullmatch(r"blocks\.([0-9]{1,4})\.attn\.qkv\.(weight|bias)", name)
-    if fused is not None and folder.config.get("model_type") in ("qwen2_vl", "qwen2_5_vl"):
-        b = f"v.blk.{int(fused[1])}.attn"
-        return [Piece(f"{b}_{n}.{fused[2]}", part=_third(i)) for i, n in enumerate("qkv")]
-    return ()
+def _tensor_in(fixed: dict[str, str], parts: dict[str, str], family: str) -> _Entries:
+    """Return what gives the entry of a parameter, by the names of modules outside and inside of layers.
+
+    Files have the convolution frame by frame and, before Qwen3-VL, q, k and v each by itself.
+    """
+
+    def tensor(folder: ModelFolder, parameter: str) -> Tensor | None:
+        found = _PREFIX.match(parameter)
+        if found is None:
+            return None
+        name = parameter[found.end() :]
+        if name == "patch_embed.proj.weight":
+            frames = (f"{t.PATCHES}.weight", f"{t.PATCHES}.weight.1")
+            return Tensor((parameter,), frames, _frames(folder, folder.parameters[parameter].shape))
+        if name.startswith("deepstack_merger_list."):
+            _, number, module, kind = (*name.split(".", 3), "", "")[:4]
+            layers = _deep_layers(folder)
+            if number.isdecimal() and int(number) < len(layers) and module in _DEEP:
+                layer = layers[int(number)]
+                return t.entry(parameter, f"v.deepstack.{layer}.{_DEEP[module]}.{kind}")
+        fused = re.fullmatch(r"blocks\.([0-9]{1,4})\.attn\.qkv\.(weight|bias)", name)
+        if fused is not None and folder.config.get("model_type") in ("qwen2_vl", "qwen2_5_vl"):
+            width = _vision(folder).count("hidden_size")
+            names = tuple(f"v.blk.{int(fused[1])}.attn_{n}.{fused[2]}" for n in "qkv")
+            return Tensor((parameter,), names, (Split((width,) * 3),))
+        return t.module_entry(family, parameter, _PREFIX, fixed, "blocks", parts)
+
+    return tensor
 
 
-def _third(number: int) -> Callable[[Floats], Floats]:
-    return lambda values: np.split(values, 3)[number]
+def _frames(folder: ModelFolder, shape: tuple[int, ...]) -> tuple[Operation, ...]:
+    """Return the steps from the convolution over two frames to that of each.
+
+    Folders have it as [hidden, channels, frames, rows, columns]; MLX has the channels last.
+    """
+    size = _vision(folder).count("patch_size")
+    if shape[1:] == (2, size, size, 3):
+        channels_first = (MergeAxes(size, axis=1), Transpose(), SplitAxis(size, axis=2))
+        return (Split((1, 1), axis=1), MergeAxes(1, axis=1), *channels_first)
+    return Split((1, 1), axis=2), MergeAxes(3, axis=1)
 
 
 def _shapes(folder: ModelFolder) -> Shapes:
@@ -191,24 +215,18 @@ def _shapes(folder: ModelFolder) -> Shapes:
     return found
 
 
-def _recipe(
+def _converter(
     family: str,
     metadata: Callable[[ModelFolder], Metadata],
     fixed: dict[str, str],
     parts: dict[str, str],
-) -> Recipe:
-    return Recipe(
-        "clip",
-        metadata,
-        lambda p: t.module_name(family, p, _PREFIX, fixed, "blocks", parts),
-        t.is_matrix_or_patches,
-        shapes=_shapes,
-        left_out=lambda folder, p: _PREFIX.match(p) is None,
-        pieces=_pieces,
-        most_dims=4,
-    )
+) -> TowerConverter:
+    return TowerConverter(
+        "clip", metadata, tensor=_tensor_in(fixed, parts, family),
+        is_matrix=t.is_matrix_or_patches, shapes=_shapes,
+    )  # fmt: skip
 
 
-QWEN2VL = _recipe("Qwen2-VL", _metadata_2, _FIXED_2, _PARTS_2)
-QWEN25VL = _recipe("Qwen2.5-VL", _metadata_25, _FIXED_2, _PARTS_25)
-QWEN3VL = _recipe("Qwen3-VL", _metadata_3, _FIXED_3, _PARTS_3)
+QWEN2VL = _converter("Qwen2-VL", _metadata_2, _FIXED_2, _PARTS_2)
+QWEN25VL = _converter("Qwen2.5-VL", _metadata_25, _FIXED_2, _PARTS_25)
+QWEN3VL = _converter("Qwen3-VL", _metadata_3, _FIXED_3, _PARTS_3)

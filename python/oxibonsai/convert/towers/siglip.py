@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isqrt
 
-from oxibonsai.convert.folder import ModelFolder
-from oxibonsai.convert.recipe import Metadata, Recipe, Shapes
+from oxibonsai.architectures.schema.operations import Add
+from oxibonsai.architectures.schema.tensors import Tensor
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.metadata import Metadata
+from oxibonsai.convert.converter import Shapes, TowerConverter
 from oxibonsai.convert.towers import tower as t
 
 _PREFIX = re.compile(
@@ -101,38 +105,33 @@ def _idefics3_shapes(folder: ModelFolder) -> Shapes:
     return {**found, "mm.model.fc.weight": (t.text_width(folder), wide)}
 
 
-def _gemma3_name(parameter: str) -> str | None:
+def _gemma3_tensor(folder: ModelFolder, parameter: str) -> Tensor | None:
+    if not _is_part(parameter):
+        return None
     if parameter.endswith(_INPUT):
-        return t.INPUT
-    return t.module_name("Gemma 3", parameter, _PREFIX, _GEMMA3, LAYERS, PARTS)
+        return t.entry(parameter, t.INPUT)
+    found = t.module_entry("Gemma 3", parameter, _PREFIX, _GEMMA3, LAYERS, PARTS)
+    is_norm = found.tensors == ("mm.soft_emb_norm.weight",)  # which a folder has without the 1
+    return replace(found, operations=(Add(1.0),)) if is_norm else found
 
 
-def _idefics3_name(parameter: str) -> str | None:
-    return t.module_name("Idefics 3", parameter, _PREFIX, _IDEFICS3, LAYERS, PARTS)
+def _idefics3_tensor(folder: ModelFolder, parameter: str) -> Tensor | None:
+    if not _is_part(parameter):
+        return None
+    return t.module_entry("Idefics 3", parameter, _PREFIX, _IDEFICS3, LAYERS, PARTS)
 
 
-def _left_out(folder: ModelFolder, parameter: str) -> bool:
-    """Other parts of the model, and the head that SigLIP was trained with."""
+def _is_part(parameter: str) -> bool:
+    """Return whether a parameter is the tower's, and not of the head that SigLIP was trained with."""
     found = _PREFIX.match(parameter)
-    return found is None or parameter.startswith("head.", found.end())
+    return found is not None and not parameter.startswith("head.", found.end())
 
 
-GEMMA3 = Recipe(
-    "clip",
-    _gemma3_metadata,
-    _gemma3_name,
-    lambda tensor: t.is_matrix(tensor) or tensor == t.INPUT,
-    shapes=_gemma3_shapes,
-    left_out=_left_out,
-    offset=lambda tensor: 1.0 if tensor == "mm.soft_emb_norm.weight" else 0.0,
-    most_dims=4,
-)
-IDEFICS3 = Recipe(
-    "clip",
-    _idefics3_metadata,
-    _idefics3_name,
-    t.is_matrix,
+GEMMA3 = TowerConverter(
+    "clip", _gemma3_metadata, tensor=_gemma3_tensor, shapes=_gemma3_shapes,
+    is_matrix=lambda tensor: t.is_matrix(tensor) or tensor == t.INPUT,
+)  # fmt: skip
+IDEFICS3 = TowerConverter(
+    "clip", _idefics3_metadata, tensor=_idefics3_tensor, is_matrix=t.is_matrix,
     shapes=_idefics3_shapes,
-    left_out=_left_out,
-    most_dims=4,
-)
+)  # fmt: skip

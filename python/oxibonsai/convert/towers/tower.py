@@ -7,9 +7,12 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from oxibonsai.convert.folder import ModelFolder
+from oxibonsai.architectures.schema.operations import Operation
+from oxibonsai.architectures.schema.tensors import Tensor
+from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.metadata import Metadata
+from oxibonsai.convert.converter import Shapes
 from oxibonsai.convert.multimodal import text_config
-from oxibonsai.convert.recipe import Metadata, Shapes
 from oxibonsai.errors import FormatError, UnsupportedError
 
 PATCHES, PLACES = "v.patch_embd", "v.position_embd.weight"
@@ -55,7 +58,7 @@ def processor_count(folder: ModelFolder, held: Mapping[str, Any], name: str, def
 
 
 def side(vision: ModelFolder, name: str) -> int:
-    """Pixels of a square, which some write once for each axis."""
+    """Return the pixels of a square, which some write once for each axis."""
     value = vision.config.get(name)
     if isinstance(value, list) and len(value) == 2 and value[0] == value[1]:
         vision.config[name] = value[0]
@@ -93,7 +96,7 @@ def tower_keys(
 
 
 def text_width(folder: ModelFolder) -> int:
-    """Width of the language model's embeddings."""
+    """Return the width of the language model's embeddings."""
     text = copy.copy(folder)
     text.config = text_config(folder)
     return text.count("hidden_size")
@@ -112,15 +115,20 @@ def _channels(folder: ModelFolder, prepared: Mapping[str, Any], name: str) -> li
     return [float(v) for v in values]
 
 
-def module_name(
+def entry(parameter: str, tensor: str, *operations: Operation) -> Tensor:
+    """Return the entry of one parameter that is one tensor."""
+    return Tensor((parameter,), (tensor,), operations)
+
+
+def module_entry(
     family: str,
     parameter: str,
     prefix: re.Pattern[str],
     fixed: Mapping[str, str],
     layers: str,
     parts: Mapping[str, str],
-) -> str:
-    """GGUF's name of a parameter of a tower.
+) -> Tensor:
+    """Return the entry of a module's weight or bias.
 
     Args:
         family: For errors.
@@ -137,14 +145,14 @@ def module_name(
     layer = re.fullmatch(rf"{re.escape(layers)}\.([0-9]{{1,4}})\.(.+)", module)
     if kind in ("weight", "bias"):
         if module in fixed:
-            return f"{fixed[module]}.{kind}"
+            return entry(parameter, f"{fixed[module]}.{kind}")
         if layer is not None and layer[2] in parts:
-            return f"v.blk.{int(layer[1])}.{parts[layer[2]]}.{kind}"
+            return entry(parameter, f"v.blk.{int(layer[1])}.{parts[layer[2]]}.{kind}")
     raise UnsupportedError(f"the model has the parameter {parameter}, which is none of {family}'s")
 
 
 def is_matrix(tensor: str) -> bool:
-    """Weights of linear layers; norms, learned embeddings and the convolution over patches stay f32.
+    """Return whether it is the weight of a linear layer; all others stay f32.
 
     So does Gemma 3's projector, which llama.cpp transposes: it reads only floats there.
     """
@@ -153,14 +161,14 @@ def is_matrix(tensor: str) -> bool:
 
 
 def is_matrix_or_patches(tensor: str) -> bool:
-    """Likewise, with the convolution, which most families store as f16 where all is."""
+    """Return whether it is such a weight or the convolution, which most store as f16 where all is."""
     return is_matrix(tensor) or tensor.startswith(f"{PATCHES}.weight")
 
 
 def layer_shapes(
     layers: int, width: int, ff: int, parts: Collection[str], biased: Collection[str]
 ) -> Shapes:
-    """Shapes of the tensors of all layers, by GGUF's name.
+    """Return the shapes of the tensors of all layers, by GGUF's name.
 
     Args:
         layers: How many there are.

@@ -4,11 +4,3 @@ A proposal never decides anything: at each of its positions the sequence's own s
 model's logits, with the random number of that position, and goes on as long as draft and draw agree.
 So a text is the same with and without speculation, greedy or sampled; only its speed differs.
 """
-
-from oxibonsai.engine.speculation.draft_model import DraftModel
-from oxibonsai.engine.speculation.lookahead import Lookahead
-from oxibonsai.engine.speculation.mtp import MtpDraft
-from oxibonsai.engine.speculation.ngram import NgramSpeculator
-from oxibonsai.engine.speculation.speculator import MakeSpeculator, Speculator
-
-__all__ = ["DraftModel", "Lookahead", "MakeSpeculator", "MtpDraft", "NgramSpeculator", "Speculator"]

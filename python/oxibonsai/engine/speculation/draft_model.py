@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.engine.batching import add_span, reserve
-from oxibonsai.engine.kv_cache import KvCache
-from oxibonsai.engine.page_table import PageTable
-from oxibonsai.engine.sequence import Sequence
-from oxibonsai.engine.speculation.guess import Guess, check_threshold
-from oxibonsai.engine.speculation.lookahead import Lookahead
+from oxibonsai.engine.engine import Engine
+from oxibonsai.engine.kv_cache import KvCache, PageTable
+from oxibonsai.engine.sequence import Sequence, Wanted
+from oxibonsai.engine.speculation.proposals import Guess, Limits
 from oxibonsai.errors import CapacityError, RequestError
-
-if TYPE_CHECKING:
-    from oxibonsai.engine.engine import Engine
 
 Row = npt.NDArray[np.float32]
 
@@ -31,14 +25,20 @@ class DraftModel:
         engine: Of the small model; its vocabulary must be the large one's.
         target: The engine whose texts are proposed.
         threshold: Proposing ends before a token to which the small model gives less probability.
-        length: Tokens of a proposal; None: adapted to what is accepted.
+        length: Tokens of a proposal; None: as many as make decoding fastest.
+        least: Shorter proposals are dropped.
     """
 
     def __init__(
-        self, engine: Engine, target: Engine, *, threshold: float = 0.5, length: int | None = None
+        self,
+        engine: Engine,
+        target: Engine,
+        *,
+        threshold: float = 0.5,
+        length: int | None = None,
+        least: int = 0,
     ) -> None:
-        self._log_threshold = check_threshold(threshold)
-        Lookahead(length)  # refuses a bad length now
+        self._limits = Limits(length, least, threshold)
         if engine.tokenizer.vocabulary.texts != target.tokenizer.vocabulary.texts:
             raise RequestError(
                 "the draft model has another vocabulary than the model: its proposals would mean "
@@ -48,25 +48,23 @@ class DraftModel:
         self.model = engine.model
         self.cache: KvCache = engine.cache
         self.ctx_size = engine.ctx_size
-        self._length = length
 
     def speculator(
         self, *, length: int | None = None, threshold: float | None = None
     ) -> DraftSpeculator:
-        """For one new sequence; see :class:`MakeSpeculator`."""
-        log = self._log_threshold if threshold is None else check_threshold(threshold)
-        return DraftSpeculator(self, Lookahead(self._length if length is None else length), log)
+        """Make a speculator for one new sequence; see :class:`MakeSpeculator`."""
+        return DraftSpeculator(self, self._limits.of_request(length, threshold))
 
-    def propose(self, wanted: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """Proposals for several sequences, whose tokens share the passes of the small model.
+    def propose(self, wanted: list[Wanted]) -> list[list[int]]:
+        """Propose tokens for several sequences, which share the passes of the small model.
 
         Args:
-            wanted: Sequences whose speculators are of this model, and how many tokens each may get.
+            wanted: Of speculators of this model.
 
         Returns:
             Tokens for each; none where the small model fails.
         """
-        drafts = [_Draft(self, sequence, most) for sequence, most in wanted]
+        drafts = [_Draft(self, one) for one in wanted]
         while growing := [d for d in drafts if d.guess.wants_more()]:
             with self.lock:
                 ready = [d for d in growing if d.reserve()]
@@ -77,7 +75,7 @@ class DraftModel:
         return [d.guess.tokens for d in drafts]
 
     def _run(self, drafts: list[_Draft]) -> list[Row]:
-        """Logits after the last token of each; only what the cache lacks is computed."""
+        """Return the logits after the last token of each; only what the cache lacks is computed."""
         rows: list[Row] = []
         batch, room = _core.Batch(), _CHUNK
         for draft in drafts:
@@ -102,21 +100,22 @@ class DraftSpeculator:
 
     Attributes:
         model: The small model, which proposes for several sequences at once.
-        log_threshold: A proposal ends before a token of a smaller log probability.
+        limits: Of its proposals.
         table: State in the small model's cache.
         computed: Tokens that it covers.
     """
 
-    def __init__(self, model: DraftModel, lookahead: Lookahead, log_threshold: float) -> None:
-        self.model = model
-        self.lookahead = lookahead
-        self.log_threshold = log_threshold
+    def __init__(self, model: DraftModel, limits: Limits) -> None:
+        self.model = self.shared = model
+        self.reader = None
+        self.limits = limits
+        self.lookahead = limits.lookahead()
         self.table = PageTable()
         self.computed: list[int] = []
 
     def propose(self, sequence: Sequence, most: int) -> list[int]:
-        """At most ``most`` tokens, fewer where the small model is unsure."""
-        return self.model.propose([(sequence, most)])[0]
+        """Propose at most ``most`` tokens, fewer where the small model is unsure."""
+        return self.model.propose([Wanted(sequence, most, self)])[0]
 
     def close(self) -> None:
         """Return back the state in the small model's cache."""
@@ -134,14 +133,14 @@ class _Draft:
         computed: How many of them the state in the small model's cache covers.
     """
 
-    def __init__(self, model: DraftModel, sequence: Sequence, most: int) -> None:
-        speculator = sequence.speculator
+    def __init__(self, model: DraftModel, wanted: Wanted) -> None:
+        sequence, most, speculator = wanted
         assert isinstance(speculator, DraftSpeculator)
         self._speculator = speculator
         self._model = model
         self.tokens = list(sequence.tokens)
         most = min(most, speculator.lookahead.length, model.ctx_size - len(self.tokens))
-        self.guess = Guess(sequence, most, speculator.log_threshold)
+        self.guess = Guess(sequence, most, speculator.limits.log_threshold)
         self.computed = min(len(speculator.computed), len(self.tokens) - 1)
         if speculator.computed[: self.computed] != self.tokens[: self.computed]:
             pairs = zip(speculator.computed, self.tokens, strict=False)
@@ -168,7 +167,7 @@ class _Draft:
         return True
 
     def remember(self) -> None:
-        """All tokens are computed now."""
+        """Note that all tokens are computed now."""
         self.computed = len(self.tokens)
         self._speculator.computed = list(self.tokens)
 

@@ -13,22 +13,26 @@ class NgramSpeculator:
     Args:
         longest: Tokens that must match, tried first.
         shortest: Tokens that must match at least.
-        length: Tokens of a proposal; None: adapted to what is accepted.
+        length: Tokens of a proposal; None: as many as make decoding fastest.
+        least: Shorter proposals are dropped.
     """
 
-    def __init__(self, longest: int = 4, shortest: int = 2, length: int | None = None) -> None:
+    def __init__(
+        self, longest: int = 4, shortest: int = 2, length: int | None = None, least: int = 0
+    ) -> None:
         if not 1 <= shortest <= longest <= 32:
             raise RequestError(
                 f"n-grams of {shortest} to {longest} tokens: both must be from 1 to 32, in this order"
             )
         self._sizes = range(longest, shortest - 1, -1)
-        self.lookahead = Lookahead(length)
+        self.lookahead = Lookahead(length, least)
+        self.shared = self.reader = None
         # For every n-gram but the last of the text, the position after its latest occurrence.
         self._after: dict[tuple[int, ...], int] = {}
         self._indexed = 0
 
     def propose(self, sequence: Sequence, most: int) -> list[int]:
-        """At most ``most`` tokens; none where the last tokens have not come before."""
+        """Propose at most ``most`` tokens; none where the last tokens have not come before."""
         tokens = sequence.history
         for end in range(self._indexed + 1, len(tokens)):
             for n in self._sizes:
@@ -42,5 +46,5 @@ class NgramSpeculator:
         return []
 
     def close(self) -> None:
-        """Forgets the text."""
+        """Forget the text."""
         self._after.clear()

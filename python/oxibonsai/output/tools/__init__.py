@@ -5,10 +5,12 @@ from __future__ import annotations
 from oxibonsai.output.tools.call_parser import CallParser, ToolFormat
 from oxibonsai.output.tools.call_writer import CallIds, CallWriter, call_ids
 from oxibonsai.output.tools.detect import detect_tool_format
-from oxibonsai.output.tools.generic import GenericFormat
-from oxibonsai.output.tools.llama3 import Llama3Format
-from oxibonsai.output.tools.mistral import MistralFormat
-from oxibonsai.output.tools.qwen import QwenFormat
+from oxibonsai.output.tools.json_formats import (
+    GenericFormat,
+    Llama3Format,
+    MistralFormat,
+    QwenFormat,
+)
 from oxibonsai.output.tools.request import (
     ONLY_FUNCTIONS,
     Tool,

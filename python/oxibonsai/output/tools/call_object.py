@@ -22,7 +22,7 @@ def skip_space() -> Generator[None, str, str]:
 
 
 def expect(text: str, first: str | None = None) -> Generator[None, str, None]:
-    """Exactly this text, of which the first character may have come."""
+    """Expect exactly this text, of which the first character may have come."""
     for i, wanted in enumerate(text):
         char = first if i == 0 and first is not None else (yield)
         if char != wanted:
@@ -37,7 +37,7 @@ def expect_loosely(text: str, first: str | None = None) -> Generator[None, str, 
 
 
 def expect_one(texts: Sequence[str], first: str) -> Generator[None, str, str]:
-    """One of some texts, none of which another begins with; its first character has come."""
+    """Expect one of some texts, none of which another begins with; its first character has come."""
     read = first
     while True:
         if read in texts:
@@ -93,7 +93,7 @@ def read_list(read_one: Callable[[str], Generator[None, str, None]]) -> Generato
 def read_call_object(
     writer: CallWriter, first: str, *, name_key: str = "name"
 ) -> Generator[None, str, None]:
-    """``{"name": ..., "arguments": {...}}``, the members in any order.
+    """Read ``{"name": ..., "arguments": {...}}``, the members in any order.
 
     ``parameters`` means ``arguments``; arguments may be the text of an object in a string, or null.
     """

@@ -197,7 +197,7 @@ class CallParser:
 
 
 def merged(events: list[Event]) -> list[Event]:
-    """Neighbours of one kind as one; empty ones left out."""
+    """Return the neighbours of one kind as one; empty ones left out."""
     kept: list[Event] = []
     for _, group in groupby(events, key=lambda e: -1 if isinstance(e, str) else e.index):
         same = list(group)

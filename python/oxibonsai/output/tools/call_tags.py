@@ -94,7 +94,7 @@ GLM = CallTags(
 
 
 def dsml(block: str) -> CallTags:
-    """DeepSeek's tags.
+    """Return DeepSeek's tags.
 
     Args:
         block: Name of the outer one: ``function_calls`` (V3.2) or ``tool_calls`` (V4).

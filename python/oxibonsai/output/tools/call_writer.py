@@ -15,7 +15,7 @@ CallIds = Callable[[int], str]
 
 
 def call_ids(seed: str, *, prefix: str = "call_", length: int = 24) -> CallIds:
-    """Ids that depend on a seed and the index alone.
+    """Return the ids that depend on a seed and the index alone.
 
     Args:
         seed: Differs from reply to reply, such as the id of the reply.
@@ -87,7 +87,7 @@ class CallWriter:
         self.abandon()
 
     def abandon(self) -> None:
-        """Forgets what there is of the current call; pieces that went out keep their index."""
+        """Forget what there is of the current call; pieces that went out keep their index."""
         if self._name is not None:
             self._index += 1
         self._name, self._arguments = None, []

@@ -10,9 +10,8 @@ from oxibonsai.output.tools.call_tags import GLM, MINIMAX_M2, QWEN_XML, SEED, ds
 from oxibonsai.output.tools.gemma import FUNCTION_GEMMA, GEMMA4, GemmaFormat
 from oxibonsai.output.tools.harmony import HarmonyFormat
 from oxibonsai.output.tools.json_calls import JSON_MARKS, ApertusFormat, JsonCallsFormat
+from oxibonsai.output.tools.json_formats import Llama3Format, MistralFormat, QwenFormat
 from oxibonsai.output.tools.lfm2 import Lfm2Format
-from oxibonsai.output.tools.llama3 import Llama3Format
-from oxibonsai.output.tools.mistral import MistralFormat
 from oxibonsai.output.tools.named_calls import (
     DEEPSEEK_R1,
     DEEPSEEK_V3,
@@ -20,7 +19,6 @@ from oxibonsai.output.tools.named_calls import (
     KIMI_K2,
     NamedCallsFormat,
 )
-from oxibonsai.output.tools.qwen import QwenFormat
 from oxibonsai.output.tools.tagged import TaggedFormat
 
 _JSON = {marks.name: marks for marks in JSON_MARKS}

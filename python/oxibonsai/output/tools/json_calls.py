@@ -146,7 +146,7 @@ class ApertusFormat(ToolFormat):
 
 
 def _read_keyed(writer: CallWriter, first: str) -> CallReader:
-    """``{"NAME": {...}}``."""
+    """Read ``{"NAME": {...}}``."""
     yield from expect("{", first)
     first = yield from skip_space()
     yield from expect('"', first)

@@ -179,7 +179,7 @@ class JsonObjectScanner:
 
 
 def value_scanner() -> JsonObjectScanner:
-    """For one JSON value without the object around it."""
+    """Return a scanner for one JSON value without the object around it."""
     scanner = JsonObjectScanner()
     for char in '{"":':
         scanner.push(char)
@@ -187,7 +187,7 @@ def value_scanner() -> JsonObjectScanner:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is one JSON value."""
+    """Return whether a text is one JSON value."""
     scanner = value_scanner()
     try:
         for char in text.strip(_SPACE):

@@ -11,8 +11,8 @@ from oxibonsai.output.tools.call_parser import CallReader, ToolFormat
 from oxibonsai.output.tools.call_writer import CallWriter
 from oxibonsai.output.tools.lark import CallGrammar, Lark, json_value, literal
 from oxibonsai.output.tools.literals import Literals
-from oxibonsai.output.tools.parameters import own_schema, parameters_of, separated
 from oxibonsai.output.tools.request import MAX_NAME, Tool
+from oxibonsai.output.tools.schema_types import own_schema, parameters_of, separated
 
 
 class Lfm2Format(ToolFormat):
@@ -48,7 +48,7 @@ class Lfm2Format(ToolFormat):
 
 
 def _read_call(writer: CallWriter, first: str) -> CallReader:
-    """``NAME(a=1, b='text')``."""
+    """Read ``NAME(a=1, b='text')``."""
     name, _ = yield from read_until("(", MAX_NAME)
     writer.begin()
     writer.name((first + name).strip())

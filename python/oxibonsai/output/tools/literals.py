@@ -87,7 +87,7 @@ class Literals:
         raise Malformed
 
     def members(self, end: str, *, assign: str = ":") -> Generator[None, str, None]:
-        """Keys and values up to a closing character, written as an object.
+        """Yield keys and values up to a closing character, written as an object.
 
         Args:
             end: The closing character.

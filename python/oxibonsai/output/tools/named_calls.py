@@ -113,7 +113,7 @@ class NamedCallsFormat(ToolFormat):
                 return
 
     def _read_call(self, writer: CallWriter, first: str) -> CallReader:
-        """One call, from the first letter of its name."""
+        """Read one call, from the first letter of its name."""
         marks = self._marks
         name, end = yield from read_until(marks.between[0], MAX_NAME + len(":999"))
         writer.begin()

@@ -14,8 +14,9 @@ MAX_NAME = 128  # characters of a name: Anthropic's bound; OpenAI's is 64
 
 # Why hosted tools and MCP servers are refused, and what to do.
 ONLY_FUNCTIONS = (
-    "this server runs no tools itself, neither hosted ones nor those of MCP servers; offer a function "
-    "in its place, and run it in the client"
+    "this server runs no tools itself while it answers, neither hosted ones nor those of MCP servers; "
+    "offer a function in its place, and run it in the client (POST /tools calls those of "
+    "--mcp-servers-config)"
 )
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
 
@@ -44,7 +45,7 @@ class ToolChoice:
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> tuple[Tool, ...]:
-    """Tools in the form of OpenAI's chat API.
+    """Return tools in the form of OpenAI's chat API.
 
     Raises:
         RequestError: Names the tool and the field that is wrong.
@@ -65,7 +66,7 @@ def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> tuple[Tool, ...]:
 
 
 def read_tool_choice(choice: Any, tools: Sequence[Tool]) -> ToolChoice:
-    """``"none"``, ``"auto"``, ``"required"``, ``{"type": "function", "function": {"name": ...}}``.
+    """Read ``"none"``, ``"auto"``, ``"required"``, ``{"type": "function", "function": {"name": ...}}``.
 
     None is auto where there are tools.
 

@@ -126,7 +126,7 @@ def object_with(*required: str, **values: Schema) -> Schema:
 
 
 def _model_schemas(operations: Iterable[Operation]) -> tuple[dict[type[BaseModel], str], Schema]:
-    """Where each model's schema is found, and all schemas by name."""
+    """Return where each model's schema is found, and all schemas by name."""
     models = {m for o in operations for m in (o.body, o.query) if m is not None}
     ordered = sorted(models, key=lambda m: (m.__module__, m.__name__))
     references, definitions = models_json_schema(

@@ -146,7 +146,7 @@ def _as_object(record: Object, counts: dict[str, int], host_url: str) -> Object:
 
 
 def _time(seconds: int | None) -> str | None:
-    """RFC 3339, as Anthropic writes it."""
+    """Return the time as RFC 3339, as Anthropic writes it."""
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")

@@ -8,15 +8,19 @@ from typing import Any
 
 from oxibonsai.chat import ChatRequest
 from oxibonsai.chat_template import ChatTemplate
+from oxibonsai.engine import Engine
 from oxibonsai.output import find_reasoning_tags
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.anthropic.schemas import (
     Base64Source,
     CountRequest,
+    DocumentBlock,
     ImageBlock,
     Message,
     MessageRequest,
     OutputConfig,
+    PlainTextSource,
+    StoredSource,
     TextBlock,
     ThinkingBlock,
     Tool,
@@ -24,12 +28,11 @@ from oxibonsai.server.anthropic.schemas import (
     ToolUseBlock,
     UrlSource,
 )
+from oxibonsai.server.described_json import described_json
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.sampling_fields import SamplingFields
-from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Object
-from oxibonsai.structured import Structure
-from oxibonsai.tokenizer import Tokenizer
 
 
 def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRequest:
@@ -54,15 +57,17 @@ def chat_request(request: CountRequest, template: ChatTemplate | None) -> ChatRe
         tools=[_tool(t) for t in request.tools],
         tool_choice=_tool_choice(request),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
-        structure=None if form is None else Structure.described_json(form.schema_),
+        structure=None if form is None else described_json(form.schema_),
         enable_thinking=thinking,
         reasoning_effort=output.effort,
         thinking_budget=budget,
     )
 
 
-def sampling(request: MessageRequest, settings: Settings, tokenizer: Tokenizer) -> SamplingParams:
-    """Return the sampling parameters."""
+def sampling(
+    request: MessageRequest, settings: ModelSettings, engine: Engine, thinks: bool | None
+) -> SamplingParams:
+    """Return the sampling parameters; ``thinks`` as of :attr:`ChatRequest.thinks`."""
     given = {
         "temperature": request.temperature,
         "top_k": request.top_k,
@@ -70,7 +75,7 @@ def sampling(request: MessageRequest, settings: Settings, tokenizer: Tokenizer) 
         "stop": request.stop_sequences,
     }
     fields = SamplingFields.model_validate(given)
-    return fields.sampling_params(settings, tokenizer, max_tokens=request.max_tokens)
+    return fields.sampling_params(settings, engine, max_tokens=request.max_tokens, thinks=thinks)
 
 
 def _thinking(
@@ -101,15 +106,15 @@ def _tool_choice(request: CountRequest) -> Any:
 
 
 def _chat_messages(message: Message, place: str) -> list[Object]:
-    """One message, or tool results followed by the user's text."""
+    """Return one message, or tool results followed by the user's text."""
     if message.role == "assistant":
         return [_assistant(message, place)]
     messages: list[Object] = []
-    shown: list[TextBlock | ImageBlock] = []
+    shown: list[TextBlock | ImageBlock | DocumentBlock] = []
     for block in message.content:
         if isinstance(block, ToolResultBlock):
             messages.append(_result(block))
-        elif isinstance(block, TextBlock | ImageBlock):
+        elif isinstance(block, TextBlock | ImageBlock | DocumentBlock):
             shown.append(block)
         else:
             raise ApiError(
@@ -121,22 +126,38 @@ def _chat_messages(message: Message, place: str) -> list[Object]:
     return messages
 
 
-def _content(blocks: Sequence[TextBlock | ImageBlock]) -> str | list[Object]:
-    """One text; with pictures, parts as of the chat API."""
-    if any(isinstance(block, ImageBlock) for block in blocks):
-        return [_part(block) for block in blocks]
+def _content(blocks: Sequence[TextBlock | ImageBlock | DocumentBlock]) -> str | list[Object]:
+    """Return one text; with images or documents, parts as of the chat API."""
+    if any(isinstance(block, ImageBlock | DocumentBlock) for block in blocks):
+        return [part for block in blocks for part in _parts(block)]
     return "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
 
 
-def _part(block: TextBlock | ImageBlock) -> Object:
+def _parts(block: TextBlock | ImageBlock | DocumentBlock) -> list[Object]:
     if isinstance(block, TextBlock):
-        return _said(block.text)
+        return [_said(block.text)]
+    if isinstance(block, DocumentBlock):
+        return _document(block)
     source = block.source
     if isinstance(source, Base64Source):
-        return {"type": "image", "base64": source.data, "media_type": source.media_type}
+        return [{"type": "image", "base64": source.data, "media_type": source.media_type}]
     if isinstance(source, UrlSource):
-        return {"type": "image", "url": source.url}
-    return {"type": "image", "file_id": source.file_id}
+        return [{"type": "image", "url": source.url}]
+    return [{"type": "image", "file_id": source.file_id}]
+
+
+def _document(block: DocumentBlock) -> list[Object]:
+    source = block.source
+    if isinstance(source, PlainTextSource):
+        about = [t for t in (block.title, block.context) if t]
+        return [_said("\n".join([*about, source.data, ""]))]
+    held = (
+        {"file_id": source.file_id}
+        if isinstance(source, StoredSource)
+        else {"file_data": source.data}
+    )
+    file = {"type": "file", "file": {"filename": block.title or None, **held}}
+    return [_said(f"{block.context}\n"), file] if block.context else [file]
 
 
 def _result(block: ToolResultBlock) -> Object:

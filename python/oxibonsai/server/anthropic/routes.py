@@ -1,22 +1,59 @@
-"""``/v1/messages``: Anthropic's Messages API."""
+"""``/v1/messages``: Anthropic's Messages API, and errors in its format."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
-from flask import Blueprint, Response, jsonify, request
+from flask import Blueprint, Response, g, jsonify, request
 
 from oxibonsai.server.anthropic.blocks import BlockWriter, Event
-from oxibonsai.server.anthropic.errors import error_event
 from oxibonsai.server.anthropic.request import chat_request, sampling
 from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
+from oxibonsai.server.errors import as_api_error, error_response
 from oxibonsai.server.generation import Generation
-from oxibonsai.server.http.disconnect import POLL_SECONDS, watched
+from oxibonsai.server.http.connection import POLL_SECONDS, watched
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.stores import Object
 from oxibonsai.server.stores.collection import new_id
 from oxibonsai.server.validation import read_body
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def anthropic_error(error: Exception) -> Response:
+    """Return the HTTP response for an error: the usual status and headers with Anthropic's body."""
+    response = error_response(error)
+    response.set_data(json.dumps(anthropic_error_body(error, g.get("request_id"))))
+    return response
+
+
+def error_event(error: Exception) -> str:
+    """Return the error event that ends a failed stream."""
+    return frame(anthropic_error_body(error, g.get("request_id")), "error")
+
+
+def anthropic_error_body(error: Exception, request_id: str | None) -> dict[str, Any]:
+    """Return the body of an error response."""
+    told = as_api_error(error)
+    kind = "api_error" if told.status >= 500 else "invalid_request_error"
+    return {
+        "type": "error",
+        "error": {"type": _TYPES.get(told.status, kind), "message": str(told)},
+        "request_id": request_id,
+    }
+
 
 _STOP_REASONS = {"tool_calls": "tool_use", "length": "max_tokens"}
 _PING = frame({"type": "ping"}, "ping")
@@ -34,7 +71,7 @@ def messages_blueprint(app: Server) -> Blueprint:
         asked = chat_request(body, submitter.chat_template)
         omitted = body.thinking is not None and body.thinking.display == "omitted"
         writer = BlockWriter(omit_thoughts=omitted)
-        params = sampling(body, submitter.settings, engine.tokenizer)
+        params = sampling(body, submitter.settings, engine, asked.thinks)
         generation = submitter.chat(asked, params, call_prefix="toolu_")
         if body.stream:
             return stream_response(
@@ -65,7 +102,7 @@ def _whole(model: str, generation: Generation, writer: BlockWriter) -> Object:
 
 
 def _events(generation: Generation, writer: BlockWriter) -> Iterator[Event | None]:
-    """Events of the content; None when there was no output for a while."""
+    """Yield the events of the content; None when there was no output for a while."""
     for index, delta in generation.stream():
         if delta is not None:
             events = writer.feed(delta)

@@ -46,6 +46,38 @@ class ImageBlock(Fields):
     source: Annotated[Base64Source | UrlSource | FileSource, Field(discriminator="type")]
 
 
+class PdfSource(Fields):
+    """A PDF file in the request."""
+
+    type: Literal["base64"]
+    media_type: Literal["application/pdf"]
+    data: str
+
+
+class PlainTextSource(Fields):
+    """A text in the request."""
+
+    type: Literal["text"]
+    media_type: Literal["text/plain"]
+    data: str
+
+
+class StoredSource(Fields):
+    """A PDF file among the stored files."""
+
+    type: Literal["file"]
+    file_id: str
+
+
+class DocumentBlock(Fields):
+    """A document: a PDF file or a text."""
+
+    type: Literal["document"]
+    source: Annotated[PdfSource | PlainTextSource | StoredSource, Field(discriminator="type")]
+    title: str | None = None
+    context: str | None = None
+
+
 class ThinkingBlock(Fields):
     """The model's reasoning."""
 
@@ -82,7 +114,13 @@ class ToolResultBlock(Fields):
 
 
 Block = Annotated[
-    TextBlock | ImageBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock,
+    TextBlock
+    | ImageBlock
+    | DocumentBlock
+    | ThinkingBlock
+    | RedactedThinkingBlock
+    | ToolUseBlock
+    | ToolResultBlock,
     Field(discriminator="type"),
 ]
 

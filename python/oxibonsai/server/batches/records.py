@@ -72,12 +72,12 @@ def body_of(request: Object) -> str:
 
 
 def succeeded(result: Object) -> bool:
-    """Whether a request was answered without an error."""
+    """Return whether a request was answered without an error."""
     return bool(result["status"] < 400)
 
 
 def count_results(requests: Iterable[Object]) -> Counter[str]:
-    """How many requests there are in all (``total``), and how many ``succeeded`` and ``errored``."""
+    """Count requests in all (``total``), and those that ``succeeded`` and ``errored``."""
     counts: Counter[str] = Counter()
     for request in requests:
         counts["total"] += 1

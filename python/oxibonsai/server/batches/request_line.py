@@ -10,7 +10,7 @@ from werkzeug.test import EnvironBuilder
 
 from oxibonsai.server.access import ACTING_FOR
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.disconnect import CLIENT_IS_GONE
+from oxibonsai.server.http.connection import CLIENT_IS_GONE
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores import Object
 
@@ -56,7 +56,7 @@ def _result(response: Response) -> Object:
 
 
 def refusal_in_a_batch(body: Mapping[str, Any]) -> str | None:
-    """Why a request can't be part of a batch; None if it can."""
+    """Return why a request can't be part of a batch; None if it can."""
     for field in ("stream", "background"):
         if body.get(field):
             return f"{field} is not available in a batch: leave it out"

@@ -12,8 +12,7 @@ from functools import partial
 
 from oxibonsai.errors import CapacityError
 from oxibonsai.server.access import acting_for
-from oxibonsai.server.batches.input_file import InvalidInputError, read_requests
-from oxibonsai.server.batches.output_files import write_results
+from oxibonsai.server.batches.batch_files import InvalidInputError, read_requests, write_results
 from oxibonsai.server.batches.records import (
     ENDED,
     MOST_STARTS,
@@ -117,7 +116,7 @@ class BatchRunner:
         self._threads = 0
 
     def resume(self, living: frozenset[int] = frozenset()) -> None:
-        """Goes on with unfinished batches, except those of servers that live.
+        """Go on with unfinished batches, except those of servers that live.
 
         Args:
             living: Numbers of the servers that share the store and live.
@@ -128,7 +127,7 @@ class BatchRunner:
                     self._take_over(owner, record)
 
     def _take_over(self, owner: str, record: Object) -> None:
-        """Begins a batch of a server that ended, unless another one has taken it over."""
+        """Begin a batch of a server that ended, unless another one has taken it over."""
         of_ended = record.get("server")
 
         def edit(current: Object) -> Object:
@@ -156,7 +155,7 @@ class BatchRunner:
         return self._batches.create(owner, record | self._elsewhere.mark)
 
     def start(self, owner: str, record: Object) -> None:
-        """Begins a batch of this server."""
+        """Begin a batch of this server."""
         with self._changed:
             self._open[owner, record["id"]] = OpenBatch(owner, record)
             while self._threads < self._most_threads:
@@ -165,7 +164,7 @@ class BatchRunner:
             self._changed.notify_all()
 
     def counts(self, owner: str, record: Object) -> Counter[str]:
-        """How many requests of a batch there are in all, have succeeded, and have failed."""
+        """Return how many requests of a batch there are in all, have succeeded, and have failed."""
         with self._changed:
             batch = self._open.get((owner, record["id"]))
             return Counter(record["counts"] if batch is None else batch.counts)

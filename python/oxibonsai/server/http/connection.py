@@ -1,11 +1,16 @@
-"""A client's connection while the worker's event loop receives its next request."""
+"""Client connections: waiting for the next request, disconnected, or past their deadline."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import select
+import socket
+import threading
 import time
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from gunicorn.workers.gthread import TConn
 
@@ -60,7 +65,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         return self._needed is None and len(self.received) > MAX_HEADER_BYTES
 
     def add(self, data: bytes, max_body: int) -> bool:
-        """Buffers data; returns True once a thread can handle the request without waiting for it."""
+        """Buffer data; return True once a thread can handle the request without waiting for it."""
         searched = max(0, len(self.received) - 3)
         self.received += data
         if self._needed is None:
@@ -99,3 +104,107 @@ def plain_error(status: int, reason: str, message: str) -> bytes:
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode("latin-1") + body
+
+
+_T = TypeVar("_T")
+
+# Linux reports a closed connection even if unread bytes precede the end; other systems don't.
+_LEFT = getattr(select, "POLLRDHUP", 0)
+# Key of a WSGI environment: a function that says whether the client is gone, where no socket tells.
+CLIENT_IS_GONE = "oxibonsai.client_is_gone"
+# How often connections are checked, and thus how late a disconnect is detected.
+POLL_SECONDS = 0.25
+
+
+class ClientGoneError(ConnectionError):
+    """The client has closed its connection."""
+
+
+def client_is_gone(environ: Mapping[str, Any]) -> bool:
+    """Return whether the client of a request closed its connection; False if that is unknown."""
+    if (told := environ.get(CLIENT_IS_GONE)) is not None:
+        return bool(told())
+    sock = environ.get("gunicorn.socket")
+    if not isinstance(sock, socket.socket):
+        return False
+    try:
+        poller = select.poll()
+        poller.register(sock, select.POLLIN | _LEFT)
+        events = poller.poll(0)
+        if not events:
+            return False
+        if events[0][1] & (_LEFT | select.POLLHUP | select.POLLERR):
+            return True
+        # The socket may have a timeout, with which a plain recv() would wait.
+        return sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except (BlockingIOError, InterruptedError):
+        return False
+    except (OSError, ValueError):
+        return True
+
+
+def watched(items: Iterable[_T], environ: Mapping[str, Any]) -> Iterator[_T]:
+    """Yield the items, and check the client's connection between them.
+
+    Raises:
+        ClientGoneError: The client disconnected.
+    """
+    looked = time.monotonic()
+    for item in items:
+        if time.monotonic() - looked >= POLL_SECONDS:
+            if client_is_gone(environ):
+                raise ClientGoneError("the client closed its connection")
+            looked = time.monotonic()
+        yield item
+
+
+_TICK_SECONDS = 0.5
+
+
+class SocketReaper:
+    """One thread that shuts down every watched socket past its deadline.
+
+    A socket's timeout restarts with each byte, so a client that sends one byte a second would block
+    its thread for ever; a deadline does not restart.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._deadlines: dict[socket.socket, float] = {}
+        self._cut: set[socket.socket] = set()
+
+    def start(self) -> None:
+        """Start the thread; call it after the fork."""
+        threading.Thread(target=self._run, name="socket-reaper", daemon=True).start()
+
+    @contextlib.contextmanager
+    def watch(self, sock: socket.socket, seconds: float) -> Iterator[None]:
+        """Limit the time in which the block may read from ``sock``.
+
+        Raises:
+            TimeoutError: The deadline passed before the block ended.
+        """
+        with self._lock:
+            self._deadlines[sock] = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._deadlines.pop(sock, None)
+                late = sock in self._cut
+                self._cut.discard(sock)
+            if late:
+                raise TimeoutError("the client sent its request too slowly")
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_TICK_SECONDS)
+            now = time.monotonic()
+            with self._lock:
+                late = [s for s, deadline in self._deadlines.items() if deadline <= now]
+                for sock in late:
+                    del self._deadlines[sock]
+                    self._cut.add(sock)
+                    # Reading only: an error response can still be sent.
+                    with contextlib.suppress(OSError):
+                        sock.shutdown(socket.SHUT_RD)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oxibonsai.server.http.disconnect import POLL_SECONDS, ClientGoneError
+from oxibonsai.server.http.connection import POLL_SECONDS, ClientGoneError
 
 
 class OutputEvent(threading.Event):
@@ -39,7 +39,7 @@ class OutputEvent(threading.Event):
         self.release_finished: Callable[[], None] = lambda: None
 
     def set(self) -> None:
-        """There may be new output. Called by the engine's thread."""
+        """Note that there may be new output; the engine's thread calls this."""
         self.was_set = True
         # If it is already set, its reader has yet to read the output.
         if not self.is_set():
@@ -47,7 +47,7 @@ class OutputEvent(threading.Event):
 
     @property
     def poll_timeout(self) -> float:
-        """Seconds that a reader may wait for output: none in the engine's thread."""
+        """Return the seconds that a reader may wait for output: none in the engine's thread."""
         return 0.0 if self._handed_over else POLL_SECONDS
 
     def hand_over(
@@ -56,7 +56,7 @@ class OutputEvent(threading.Event):
         frames: Iterator[str | None],
         interrupted: Callable[[], bool],
     ) -> None:
-        """Hands a stream to the engine's thread; returns when the caller has to go on with it.
+        """Hand a stream to the engine's thread; return when the caller has to go on with it.
 
         Args:
             sock: The client's socket, after the response header, for chunked output; None if nothing
@@ -144,7 +144,7 @@ class _Stream:
         return self.error is None and not ended and not self.unsent
 
     def _gather(self) -> tuple[bool, str]:
-        """Whether the stream has ended, and the text that came before the end or an error."""
+        """Return whether the stream has ended, and the text that came before the end or an error."""
         pieces: list[str] = []
         try:
             for piece in self.frames:
@@ -182,7 +182,7 @@ class StreamWriter:
                 stream.returned.set()
 
     def hand_over(self, stream: _Stream, interrupted: Callable[[], bool]) -> None:
-        """Lets the engine's thread write a stream until it needs its own thread again."""
+        """Let the engine's thread write a stream until it needs its own thread again."""
         with self._lock:
             # Output that arrived meanwhile, or together with the last frame.
             if not stream.advance(anyway=True):

@@ -33,14 +33,14 @@ from gunicorn.http.errors import (
 )
 from gunicorn.workers.gthread import ThreadWorker
 
-from oxibonsai.fair_share import Shares
+from oxibonsai.serial_queue import Shares
 from oxibonsai.server.http.connection import (
     MAX_COLLECTED_BYTES,
     Connection,
+    SocketReaper,
     body_seconds,
     plain_error,
 )
-from oxibonsai.server.http.reaper import SocketReaper
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.settings import Settings
 
@@ -86,7 +86,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
     # Signals
 
     def init_signals(self) -> None:
-        """SIGHUP reads the API keys again."""
+        """Read the API keys again on SIGHUP, beside gunicorn's signals."""
         super().init_signals()
         signal.signal(signal.SIGHUP, lambda *_: self.method_queue.defer(self._reload_keys))
         signal.siginterrupt(signal.SIGHUP, False)
@@ -96,12 +96,13 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             self.wsgi.keys.refresh(force=True)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """SIGTERM: drain."""
+        """Drain on SIGTERM."""
         self._lifecycle.advance(Phase.DRAINING)
         super().handle_exit(sig, frame)
 
     def handle_quit(self, sig: int, frame: Any) -> None:
-        """SIGQUIT, SIGINT: stop at once; stores are safe at any point."""
+        """Stop at once on SIGQUIT or SIGINT; stores are safe at any point, programs of tools are ended."""
+        self.app.end_tools()
         os._exit(0)
 
     # The event loop
@@ -222,7 +223,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             self._drop(conn)
 
     def enqueue_req(self, conn: Connection) -> None:
-        """Hands a request to a thread as soon as its key may have one; probes have threads of their own."""
+        """Hand a request to a thread as soon as its key may have one; probes have threads of their own."""
         self._running.add(conn)
         if conn.is_probe:
             self._submit(self._probe_threads, conn)

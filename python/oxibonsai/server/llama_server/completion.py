@@ -9,7 +9,6 @@ from flask import Blueprint, Response, request
 
 from oxibonsai.engine import Engine, Options
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Generation, follow
 from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.inputs import PromptLimit, read_text
@@ -20,6 +19,8 @@ from oxibonsai.server.openai.logprobs import ShownToken, ShownTokens, chat_form,
 from oxibonsai.server.openai.prompts import ReadPrompt, is_several, read_prompts, text_of
 from oxibonsai.server.openai.schemas.completion import InfillBody, NativeCompletionBody
 from oxibonsai.server.openai.timings import PromptProgress, timings
+from oxibonsai.server.response_choice import Choice
+from oxibonsai.server.sampling_fields import NUMBERS
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import compact
 from oxibonsai.server.validation import read_body
@@ -86,12 +87,16 @@ class NativeCompletionHandler:
             prompts = [ReadPrompt(_infill(body, engine.tokenizer, prompt_limit))]
         else:
             prompts = read_prompts(
-                body.prompt, engine.tokenizer, "prompt", prompt_limit, pictures=engine.pictures
+                body.prompt,
+                engine.tokenizer,
+                "prompt",
+                prompt_limit,
+                image_reader=engine.image_reader,
             )
         self._prompts = [prompt.ids for prompt in prompts]
         self._params = body.sampling_params(
             app.submitter.settings,
-            engine.tokenizer,
+            engine,
             max_tokens=1 if self._silent else body.limit,
             logprobs=bool(body.n_probs),
             top_logprobs=body.n_probs or 0,
@@ -217,7 +222,7 @@ class NativeCompletionHandler:
         return form(shown, self._tokenizer)
 
     def _is_truncated(self, generation: Generation, choice: Choice) -> bool:
-        """Whether generation ended because the context was full."""
+        """Return whether generation ended because the context was full."""
         full = generation.prompt_tokens + choice.sequence.num_generated
         cut = choice.sequence.num_generated != choice.sequence.params.max_tokens
         return cut and full >= self._engine.ctx_size
@@ -251,34 +256,11 @@ def generation_settings(
     limit = -1 if params.max_tokens is None else params.max_tokens
     return {
         "seed": seed,
-        "temperature": params.temperature,
-        "dynatemp_range": params.dynatemp_range,
-        "dynatemp_exponent": params.dynatemp_exponent,
-        "top_k": params.top_k,
-        "top_p": params.top_p,
-        "min_p": params.min_p,
-        "typical_p": params.typical_p,
-        "top_a": params.top_a,
-        "eta_cutoff": params.eta_cutoff,
-        "epsilon_cutoff": params.epsilon_cutoff,
-        "xtc_probability": params.xtc_probability,
-        "xtc_threshold": params.xtc_threshold,
-        "repeat_last_n": params.repetition_window,
-        "repeat_penalty": params.repetition_penalty,
-        "presence_penalty": params.presence_penalty,
-        "frequency_penalty": params.frequency_penalty,
-        "dry_multiplier": params.dry_multiplier,
-        "dry_base": params.dry_base,
-        "dry_allowed_length": params.dry_allowed_length,
-        "dry_penalty_last_n": params.dry_penalty_last_n,
+        **{p.request[0]: getattr(params, p.name) for p in NUMBERS},
         "dry_sequence_breakers": list(params.dry_sequence_breakers),
-        "mirostat": params.mirostat,
-        "mirostat_tau": params.mirostat_tau,
-        "mirostat_eta": params.mirostat_eta,
         "stop": list(params.stop),
         "n_predict": limit,
         "max_tokens": limit,
-        "min_tokens": params.min_tokens,
         "ignore_eos": params.ignore_eos,
         "n_probs": params.top_logprobs,
         "samplers": list(params.samplers),

@@ -1,4 +1,4 @@
-"""``/props``: properties of the server and its model; ``/version``."""
+"""``/props``, ``/version`` and ``/lora-adapters``: the server, its model and the model's adapters."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai import __version__
+from oxibonsai.server.access import for_admins
 from oxibonsai.server.llama_server.completion import generation_settings
-from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.openai.prompts import MEDIA_MARKER
 from oxibonsai.server.registry.entry import Status
 from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.schemas.fields import LoraScale
 from oxibonsai.server.server import Server
+from oxibonsai.server.strict_json import read_list
+from oxibonsai.server.validation import as_body
 
 
 def props_blueprint(app: Server) -> Blueprint:
@@ -27,15 +30,17 @@ def props_blueprint(app: Server) -> Blueprint:
         pool = app.submitter.loaded
         engine = pool.engines[0]
         params = SamplingFields.model_validate({}).sampling_params(
-            app.submitter.settings, engine.tokenizer, max_tokens=None
+            app.submitter.settings, engine, max_tokens=None
         )
         template = app.submitter.chat_template
         checkpoint = engine.model.weights.checkpoint
+        speculation = app.submitter.speculation
+        kinds = () if speculation is None else speculation.kinds
         return jsonify(
             default_generation_settings={
                 "params": {
                     **generation_settings(params, params, engine, app.submitter.settings.seed),
-                    "speculative.types": _speculation(app.submitter.settings),
+                    "speculative.types": "none" if not kinds else ",".join(kinds),
                 },
                 "n_ctx": engine.ctx_size,
             },
@@ -44,7 +49,9 @@ def props_blueprint(app: Server) -> Blueprint:
             # Only the name: the path on the server is not revealed.
             model_path=Path(checkpoint.path).name,
             chat_template="" if template is None else template.source,
-            modalities={"vision": engine.pictures is not None, "audio": False},
+            # No field of llama-server's: why these, or why none.
+            speculation_reason="" if speculation is None else speculation.reason,
+            modalities={"vision": engine.image_reader is not None, "audio": False},
             media_marker=MEDIA_MARKER,
             build_info=f"oxibonsai {__version__}",
             is_sleeping=False,
@@ -55,13 +62,6 @@ def props_blueprint(app: Server) -> Blueprint:
         return jsonify(version=__version__)
 
     return bp
-
-
-def _speculation(settings: ModelSettings) -> str:
-    """Return the name of the speculator, under llama-server's names."""
-    if settings.draft_model is not None:
-        return "draft-simple"
-    return {"off": "none", "ngram": "ngram-simple", "mtp": "draft-mtp"}[settings.speculate]
 
 
 def _not_loaded(app: Server) -> dict[str, Any] | None:
@@ -83,3 +83,32 @@ def _not_loaded(app: Server) -> dict[str, Any] | None:
         "build_info": f"oxibonsai {__version__}",
         "is_sleeping": True,
     }
+
+
+def lora_blueprint(app: Server) -> Blueprint:
+    """Return the two routes."""
+    bp = Blueprint("lora", __name__)
+
+    @bp.get("/lora-adapters")
+    def list_adapters() -> Response:
+        # Only the names: paths on the server are not revealed.
+        return jsonify(
+            [
+                {
+                    "id": a.id,
+                    "name": a.name,
+                    "path": Path(a.adapter.name).name,
+                    "scale": a.default,
+                }
+                for a in app.submitter.adapters.listed()
+            ]
+        )
+
+    @bp.post("/lora-adapters")
+    @for_admins
+    def set_scales() -> Response:
+        scales = [as_body(LoraScale, item) for item in read_list(request)]
+        app.submitter.adapters.set_defaults({one.id: one.scale for one in scales})
+        return jsonify(success=True)
+
+    return bp

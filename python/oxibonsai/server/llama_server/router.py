@@ -10,10 +10,10 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.access import for_admins, owner
-from oxibonsai.server.http.disconnect import POLL_SECONDS
+from oxibonsai.server.http.connection import POLL_SECONDS
 from oxibonsai.server.llama_server.schemas import ModelName
 from oxibonsai.server.registry.downloads import source_to_pull
-from oxibonsai.server.registry.events import Event
+from oxibonsai.server.registry.entry import Event
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.validation import read_body

@@ -76,6 +76,16 @@ class RerankBody(EveryRequest):
     raw_scores: Annotated[Any, Unsupported("scores are the model's own", True)] = None
 
 
+class ToolCallBody(Checked):
+    """``POST /tools``."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    tool: str = Field(description="The tool's name in GET /tools.")
+    params: dict[str, Any] = Field(default_factory=dict, description="Its arguments.")
+    stream: Annotated[Any, Unsupported("a tool's result comes whole", False)] = None
+
+
 class ModelName(Fields):
     """``POST /models/load`` and ``/models/unload``."""
 

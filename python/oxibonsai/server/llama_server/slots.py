@@ -21,7 +21,7 @@ from oxibonsai.server.openai.prompts import text_of
 from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.slot_table import Slot
-from oxibonsai.server.tenant import for_current_owner
+from oxibonsai.server.submitter import tenant_and_salt
 from oxibonsai.server.validation import as_body, read_body
 
 
@@ -61,6 +61,14 @@ def _described(slot: Slot, app: Server) -> dict[str, Any]:
         "speculative": False,
         "is_processing": slot.busy,
     }
+    if (store := slot.engine.cache.store) is not None:
+        whole["state_cache"] = {
+            "snapshots": store.num_snapshots,
+            "ram_bytes": store.used_bytes,
+            "disk_bytes": store.disk_bytes,
+            "spilled_bytes": store.counts.spilled_bytes,
+            "hits": store.counts.hits,
+        }
     sequence = slot.sequence
     if sequence is None or slot.owner != owner():
         return whole
@@ -112,7 +120,8 @@ def _restore(app: Server, slot: Slot, name: str) -> dict[str, Any]:
     path = _folder(app.settings) / name
     if path.is_symlink() or not path.is_file():
         raise ApiError(404, f"No slot was saved as '{name}'.", param="filename")
-    options = for_current_owner(Options(), share_cache=app.settings.share_prefix_cache)
+    tenant, salt = tenant_and_salt(share_cache=app.settings.share_prefix_cache)
+    options = Options(tenant=tenant, cache_salt=salt)
     started = time.perf_counter()
     try:
         restored = restore(slot.engine, path, options)

@@ -1,4 +1,4 @@
-"""Formats the responses of ``/api/chat`` and ``/api/generate``: lines of JSON, or one object."""
+"""Format responses of ``/api/chat`` and ``/api/generate``, and errors: lines of JSON, or one object."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
+from flask import Response, jsonify
+
 from oxibonsai.output import Delta
-from oxibonsai.server.choice import Choice
+from oxibonsai.server.errors import as_api_error, error_response
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
+from oxibonsai.server.response_choice import Choice
 from oxibonsai.server.sse import compact
 from oxibonsai.tokenizer import Tokenizer
 
@@ -137,7 +140,7 @@ def timestamp(seconds: float | None = None) -> str:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Arguments of a call; those of a call that was cut are no JSON and left out."""
+    """Return the arguments of a call; those of a call that was cut are no JSON and left out."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
@@ -147,3 +150,16 @@ def _object(text: str) -> dict[str, Any]:
 
 def _nanoseconds(seconds: float) -> int:
     return max(0, int(seconds * _NANOSECONDS))
+
+
+def ollama_error(error: Exception) -> Response:
+    """Return the HTTP response for an error: the usual status and headers with Ollama's body."""
+    response = error_response(error)
+    if response.status_code >= 400:
+        response.set_data(jsonify(error=str(as_api_error(error))).get_data())
+    return response
+
+
+def error_line(error: Exception) -> str:
+    """Return the line that ends a failed stream."""
+    return compact({"error": str(as_api_error(error))}) + "\n"

@@ -8,7 +8,7 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.server.inputs import PromptLimit, input_is_read
 from oxibonsai.server.ollama.generate import use
-from oxibonsai.server.ollama.request import check_context
+from oxibonsai.server.ollama.request import note_context
 from oxibonsai.server.ollama.schemas import OllamaEmbed, OllamaEmbeddings
 from oxibonsai.server.openai.embeddings import MOST_TEXTS, truncated
 from oxibonsai.server.openai.prompts import read_prompts
@@ -32,7 +32,7 @@ def ollama_embed_blueprint(app: Server) -> Blueprint:
         """Return the vectors, and the number of tokens."""
         submitter = use(app, body)
         engine = submitter.loaded.engines[0]
-        check_context(body.options, engine)
+        note_context(body.options, engine)
         limit = PromptLimit(engine.embedder.ctx_size, reserved=0)
         bound = None if cut else limit
         read = read_prompts(inputs, engine.tokenizer, "input", bound, MOST_TEXTS)

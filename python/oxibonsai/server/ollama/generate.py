@@ -13,8 +13,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.server.access import check_admin
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.inputs import PromptLimit, read_text
-from oxibonsai.server.ollama.answer import OllamaAnswer, timestamp
-from oxibonsai.server.ollama.errors import error_line
+from oxibonsai.server.ollama.answer import OllamaAnswer, error_line, timestamp
 from oxibonsai.server.ollama.request import (
     chat_request,
     keep_alive_seconds,
@@ -51,7 +50,7 @@ def ollama_generate_blueprint(app: Server) -> Blueprint:
             return _loaded(app, body, {"message": message})
         submitter = use(app, body)
         asked = chat_request(body, submitter.settings)
-        params = sampling(body, submitter.settings, submitter.engine)
+        params = sampling(body, submitter.settings, submitter.engine, asked.thinks)
         generation = submitter.chat(asked, params)
         answer = _answer(body, generation, submitter.engine, arrived, chat=True)
         return _respond(app, body, generation, answer)
@@ -100,22 +99,24 @@ def _loaded(app: Server, body: OllamaGeneration, part: dict[str, Any]) -> Respon
 def _continue(body: OllamaGenerate, submitter: Submitter) -> tuple[Generation, list[int] | None]:
     """Start the generation of ``/api/generate``; the tokens of its prompt if they are returned."""
     engine = submitter.engine
-    params = sampling(body, submitter.settings, engine)
     limit = PromptLimit(engine.ctx_size)
     if body.suffix:
         _refuse(body, "suffix fills a gap")
         if body.raw:
             raise RequestError("suffix fills a gap: leave out raw")
         ids = infill_prompt(engine.tokenizer, body.prompt or "", body.suffix, limit)
-        params = infill_params(params, engine.tokenizer)
+        params = infill_params(sampling(body, submitter.settings, engine), engine.tokenizer)
         return submitter.text(ids, params, Options(structure=structure_of(body))), None
     if body.raw:
         _refuse(body, "raw sends the prompt as it is")
+        params = sampling(body, submitter.settings, engine)
         ids = read_text(body.prompt or "", engine.tokenizer, limit)
         return submitter.text(ids, params, Options(structure=structure_of(body))), None
     if body.context and body.images:
         raise RequestError("context goes with texts alone: send pictures to /api/chat")
-    prepared = submitter.read_chat(prompt_request(body, submitter.settings), limit)
+    asked = prompt_request(body, submitter.settings)
+    params = sampling(body, submitter.settings, engine, asked.thinks)
+    prepared = submitter.read_chat(asked, limit)
     if body.context:
         engine.check_ids(body.context)
         ids = prepared.ids
@@ -126,7 +127,7 @@ def _continue(body: OllamaGenerate, submitter: Submitter) -> tuple[Generation, l
 
 
 def _refuse(body: OllamaGenerate, why: str) -> None:
-    """RequestError for fields of a conversation, where there is none."""
+    """Raise RequestError for fields of a conversation, where there is none."""
     for name in ("system", "context", "images", "think"):
         if getattr(body, name):
             raise RequestError(f"{why}: leave out {name}")

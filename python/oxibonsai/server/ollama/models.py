@@ -14,19 +14,21 @@ from flask import Blueprint, Response, jsonify, request
 from oxibonsai import __version__
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.errors import OxiBonsaiError, RequestError, TemplateError
+from oxibonsai.errors import FormatError, OxiBonsaiError, RequestError, TemplateError
+from oxibonsai.known_models import recommend
 from oxibonsai.output import find_reasoning_tags
+from oxibonsai.quantize.mixes import mix_of_file
 from oxibonsai.server.access import for_admins
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.disconnect import watched
+from oxibonsai.server.http.connection import watched
 from oxibonsai.server.inputs import input_is_read
-from oxibonsai.server.ollama.answer import timestamp
-from oxibonsai.server.ollama.errors import error_line
+from oxibonsai.server.ollama.answer import error_line, timestamp
 from oxibonsai.server.ollama.generate import NDJSON
 from oxibonsai.server.ollama.request import model_name
 from oxibonsai.server.ollama.schemas import OllamaPull, OllamaShow
 from oxibonsai.server.registry.downloads import source_to_pull
 from oxibonsai.server.registry.entry import Entry
+from oxibonsai.server.sampling_fields import default_sampling
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import compact, stream_response
 from oxibonsai.server.validation import read_body
@@ -165,11 +167,16 @@ def _shown(entry: Entry, *, verbose: bool) -> dict[str, Any]:
         or (verbose and isinstance(value, (list, np.ndarray)))
     }
     source = file.get("tokenizer.chat_template", "")
-    settings = entry.spec.settings
+    path = Path(checkpoint.path)
+    try:
+        recommended = recommend(file, path)
+    except FormatError as e:  # such a file can't be loaded either
+        raise ApiError(503, str(e).removeprefix(f"{path.parent}/")) from e
+    defaults = default_sampling(entry.spec.settings, recommended, None)
     parameters = ("temperature", "top_k", "top_p", "min_p")
     return {
         "modelfile": f"# A GGUF file served by oxibonsai\nFROM {entry.spec.name}\n",
-        "parameters": "\n".join(f"{name} {getattr(settings, name)}" for name in parameters),
+        "parameters": "\n".join(f"{name} {defaults[name]}" for name in parameters),
         "template": source if isinstance(source, str) else "",
         "details": _details(checkpoint),
         "model_info": info,
@@ -230,8 +237,9 @@ def _details(checkpoint: Checkpoint | None) -> dict[str, Any]:
         "family": checkpoint.architecture,
         "families": [checkpoint.architecture],
         "parameter_size": _size(count),
-        # The type of most weights.
-        "quantization_level": max(types, key=lambda t: types[t], default=""),
+        "quantization_level": mix_of_file(
+            checkpoint.file.get("general.file_type"), max(types, key=lambda t: types[t], default="")
+        ),
     }
 
 

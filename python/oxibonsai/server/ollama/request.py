@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from typing import Any
@@ -11,6 +12,7 @@ from oxibonsai.chat import ChatRequest
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.described_json import described_json
 from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.ollama.schemas import (
     OllamaChat,
@@ -28,6 +30,7 @@ _DURATION = re.compile(r"(-?\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_SECONDS = 100 * 365 * 86_400.0  # longer is for ever
 Message = dict[str, Any]
+_log = logging.getLogger("oxibonsai.server")
 
 
 def model_name(name: str) -> str:
@@ -36,7 +39,7 @@ def model_name(name: str) -> str:
 
 
 def keep_alive_seconds(value: float | str | None) -> float | None:
-    """``keep_alive`` in seconds; negative: for ever; None: the server's setting.
+    """Return ``keep_alive`` in seconds; negative: for ever; None: the server's setting.
 
     Raises:
         RequestError: It is no duration.
@@ -79,17 +82,19 @@ def structure_of(body: OllamaGeneration) -> Structure | None:
         return None
     if body.format == "json":
         return Structure.json_object()
-    return Structure.described_json(body.format)
+    return described_json(body.format)
 
 
-def sampling(body: OllamaGeneration, settings: ModelSettings, engine: Engine) -> SamplingParams:
-    """Return the sampling parameters.
+def sampling(
+    body: OllamaGeneration, settings: ModelSettings, engine: Engine, thinks: bool | None = None
+) -> SamplingParams:
+    """Return the sampling parameters; ``thinks`` as of :attr:`ChatRequest.thinks`.
 
     Raises:
         RequestError: A value is out of range.
     """
     options = body.options or OllamaOptions.model_validate({})
-    check_context(options, engine)
+    note_context(options, engine)
     fields = as_body(SamplingFields, options.sampling())
     limit = options.num_predict
     logprobs = bool(body.logprobs)
@@ -97,20 +102,22 @@ def sampling(body: OllamaGeneration, settings: ModelSettings, engine: Engine) ->
         raise RequestError("top_logprobs requires logprobs: true")
     return fields.sampling_params(
         settings,
-        engine.tokenizer,
+        engine,
         max_tokens=None if limit is None or limit < 0 else limit,
+        thinks=thinks,
         logprobs=logprobs,
         top_logprobs=body.top_logprobs or 0,
     )
 
 
-def check_context(options: OllamaOptions | None, engine: Engine) -> None:
-    """RequestError if a request wants a larger context than the model was loaded with."""
+def note_context(options: OllamaOptions | None, engine: Engine) -> None:
+    """Log that a request wants a larger context than the model was loaded with, which it doesn't get."""
     if options is not None and options.num_ctx is not None and options.num_ctx > engine.ctx_size:
-        raise RequestError(
-            f"options.num_ctx is {options.num_ctx}, but the model has been loaded with a context of "
-            f"{engine.ctx_size}: raise --ctx-size, or ctx-size in its preset"
-        )
+        _log.info(
+            "options.num_ctx is %d, but the model has been loaded with a context of %d, which stays: "
+            "--ctx-size, or ctx-size in its preset, changes it",
+            options.num_ctx, engine.ctx_size,
+        )  # fmt: skip
 
 
 def _conversation(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, create_model
 
+from oxibonsai.sampling import PARAMETERS
 from oxibonsai.server.sampling_fields import MOST_STOPS
 from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Checked
 from oxibonsai.server.schemas.known import NoEffect, Unsupported
@@ -20,7 +21,18 @@ class OllamaFields(Checked):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class OllamaOptions(OllamaFields):
+_NUMBERS = {p.request[0]: p.number for p in PARAMETERS.values() if p.ollama}
+if TYPE_CHECKING:
+    _Numbers = OllamaFields
+else:
+    _Numbers = create_model(
+        "OllamaNumbers",
+        __base__=OllamaFields,
+        **{name: (number | None, None) for name, number in _NUMBERS.items()},
+    )
+
+
+class OllamaOptions(_Numbers):
     """``options``: sampling parameters, and how a model is loaded."""
 
     seed: int | None = None
@@ -28,18 +40,6 @@ class OllamaOptions(OllamaFields):
     num_ctx: int | None = Field(
         None, ge=1, description="Context size; no more than the model was loaded with."
     )
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    repeat_last_n: int | None = None
-    repeat_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    mirostat: int | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
     stop: str | list[str] | None = Field(None, max_length=MOST_STOPS)
     tfs_z: Annotated[Any, _ONE] = None
     penalize_newline: Annotated[Any, Unsupported("newlines are tokens like any other", True)] = None
@@ -61,11 +61,7 @@ class OllamaOptions(OllamaFields):
     def sampling(self) -> dict[str, Any]:
         """Return the sampling parameters that are given, by field of SamplingFields."""
         fields = self.model_dump(exclude_none=True)
-        known = {
-            "seed", "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n",
-            "repeat_penalty", "presence_penalty", "frequency_penalty", "mirostat", "mirostat_tau",
-            "mirostat_eta", "stop",
-        }  # fmt: skip
+        known = {"seed", "stop", *_NUMBERS}
         return {name: value for name, value in fields.items() if name in known}
 
 

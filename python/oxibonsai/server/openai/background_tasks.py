@@ -1,20 +1,24 @@
-"""Work that outlives its request: limited in number, cancellable, with events for several readers."""
+"""Work that outlives its request, limited, cancellable and streamed, or ended by a restart."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from oxibonsai.errors import CapacityError
-from oxibonsai.fair_share import exceeds_share
+from oxibonsai.serial_queue import exceeds_share
 from oxibonsai.server.access import acting_for
-from oxibonsai.server.http.disconnect import POLL_SECONDS
+from oxibonsai.server.http.connection import POLL_SECONDS
 from oxibonsai.server.lifecycle import Lifecycle
-from oxibonsai.server.stores import Object
+from oxibonsai.server.openai.assistants.objects import ended_step
+from oxibonsai.server.paging import all_of
+from oxibonsai.server.stores import NoSuchObjectError, Object, Store
 
 _log = logging.getLogger("oxibonsai.server")
 # Number of finished tasks whose events can still be read.
@@ -77,7 +81,7 @@ class BackgroundTask:
             return self._changed.wait_for(lambda: self._finished, seconds)
 
     def follow(self, start: int = 0) -> Iterator[Object | None]:
-        """Events from index ``start`` to the end; None when there was no event for a while."""
+        """Yield events from index ``start`` to the end; None when there was no event for a while."""
         index = start
         while True:
             with self._changed:
@@ -116,7 +120,7 @@ class BackgroundTasks:
         self._kept: OrderedDict[Key, BackgroundTask] = OrderedDict()
 
     def reserve(self, key: Key) -> BackgroundTask:
-        """Reserves a task for an object that is about to be created; then :meth:`start` or :meth:`drop`.
+        """Reserve a task for an object that is about to be created; then :meth:`start` or :meth:`drop`.
 
         Raises:
             CapacityError: Too many tasks run or wait.
@@ -132,7 +136,7 @@ class BackgroundTasks:
         return task
 
     def drop(self, key: Key, task: BackgroundTask) -> None:
-        """Releases a reserved task that was not started."""
+        """Release a reserved task that was not started."""
         with self._lock:
             if self._open.get(key) is task:
                 del self._open[key]
@@ -204,3 +208,67 @@ class BackgroundTasks:
             self._kept[key] = task
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
+
+
+_MESSAGE = "The server was stopped while processing this."
+_ERROR = {"code": "server_error", "message": _MESSAGE}
+
+
+def fail_interrupted(store: Store, living: frozenset[int] = frozenset()) -> int:
+    """Fail all responses and runs that were in progress, except those of servers that live.
+
+    Called before requests are accepted, or, where servers share the store, when one of them is gone.
+    A run that waits for tool outputs goes on waiting.
+
+    Args:
+        store: The store.
+        living: Numbers of the servers that share it and live.
+
+    Returns:
+        The number of failed responses and runs.
+    """
+    count = 0
+    for status in ("queued", "in_progress", "cancelling"):
+        for owner, record in store.responses.search(f'"status":"{status}"'):
+            if record["response"]["status"] == status and record.get("server") not in living:
+                failed = {**record["response"], "status": "failed", "error": _ERROR}
+                count += _ended(partial(_replace, store, owner, {**record, "response": failed}))
+        for owner, run in store.runs.search(f'"status":"{status}"'):
+            if run["status"] == status and run.get("server") not in living:
+                count += _ended(partial(_fail_run, store, owner, run))
+    if count:
+        _log.warning("%d interrupted responses and runs were marked as failed", count)
+    return count
+
+
+def _ended(end: Callable[[], None]) -> bool:
+    """End an object, unless it was deleted in the meantime."""
+    try:
+        end()
+    except NoSuchObjectError:
+        return False
+    return True
+
+
+def _replace(store: Store, owner: str, record: Object) -> None:
+    store.responses.change(owner, record["id"], lambda _: record)
+
+
+def _fail_run(store: Store, owner: str, run: Object) -> None:
+    now = int(time.time())
+    failed = {"status": "failed", "failed_at": now, "last_error": _ERROR}
+    for step in all_of(store.run_steps, owner, run["id"]):
+        if step["status"] == "in_progress":
+            store.run_steps.change(
+                owner, step["id"], lambda s: ended_step(s, "failed", last_error=_ERROR)
+            )
+    incomplete = {
+        "status": "incomplete",
+        "incomplete_at": now,
+        "incomplete_details": {"reason": "run_failed"},
+    }
+    for message in all_of(store.messages, owner, run["thread_id"]):
+        if message["run_id"] == run["id"] and message["status"] == "in_progress":
+            store.messages.change(owner, message["id"], lambda m: {**m, **incomplete})
+    # Last: when the run is seen as ended, its parts have ended too.
+    store.runs.change(owner, run["id"], lambda r: {**r, **failed, "usage": r["used"]})

@@ -8,7 +8,7 @@ from oxibonsai.server.access import owner
 from oxibonsai.server.batches.records import find_batch, new_batch
 from oxibonsai.server.batches.runner import BatchRunner
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.openai.schemas.batches import BatchCreate
+from oxibonsai.server.openai.schemas.files import BatchCreate
 from oxibonsai.server.paging import list_page, page_query
 from oxibonsai.server.storage_limit import stores_objects
 from oxibonsai.server.stores import Object, Page, Store

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from flask import Response, jsonify, request
 
+from oxibonsai import __version__
 from oxibonsai.server.generation import Generation, wait_for_all
 from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.server import Server
@@ -37,7 +38,7 @@ class CompletionHandler(Protocol):
 
 
 def completion_response(app: Server, handler: CompletionHandler, *, streams: bool) -> Response:
-    """Responds with a stream or a whole body; the handler is closed in any case."""
+    """Respond with a stream or a whole body; the handler is closed in any case."""
     if streams:
         return stream_response(
             handler.frames(),
@@ -50,3 +51,11 @@ def completion_response(app: Server, handler: CompletionHandler, *, streams: boo
         return jsonify(handler.result())
     finally:
         handler.close()
+
+
+def fingerprint() -> str:
+    """Return the fingerprint; it begins with b, as llama-server's build numbers do.
+
+    Requests with a seed have the same result where it is equal: results don't depend on the machine.
+    """
+    return f"b-oxibonsai-{__version__}"

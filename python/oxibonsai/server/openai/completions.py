@@ -17,11 +17,16 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.generation import Generation, follow
 from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.inputs import PromptLimit
-from oxibonsai.server.openai.completion_response import completion_response
-from oxibonsai.server.openai.fingerprint import fingerprint
+from oxibonsai.server.openai.completion_response import completion_response, fingerprint
 from oxibonsai.server.openai.infill import infill_params, infill_prompt
-from oxibonsai.server.openai.logprobs import ShownToken, ShownTokens, TextOffsets, completion_form
-from oxibonsai.server.openai.prompt_logprobs import prompt_tokens, ranked_tokens
+from oxibonsai.server.openai.logprobs import (
+    ShownToken,
+    ShownTokens,
+    TextOffsets,
+    completion_form,
+    prompt_tokens,
+    ranked_tokens,
+)
 from oxibonsai.server.openai.prompts import ReadPrompt, read_prompts, text_of
 from oxibonsai.server.openai.schemas.completion import CompletionBody, Prompts
 from oxibonsai.server.openai.timings import PromptProgress, timings, usage
@@ -31,7 +36,7 @@ from oxibonsai.server.validation import check_model, read_body
 
 
 def completions_blueprint(app: Server) -> Blueprint:
-    """One route; ``/completions`` without ``/v1`` is llama-server's own API."""
+    """Serve one route; ``/completions`` without ``/v1`` is llama-server's own API."""
     bp = Blueprint("completions", __name__)
 
     @bp.post("/v1/completions")
@@ -92,14 +97,18 @@ class OpenAICompletionHandler:
             prompts = [ReadPrompt(self._infill(p, prompt_limit)) for p in _texts_of(body.prompt)]
         else:
             prompts = read_prompts(
-                body.prompt, self._engine.tokenizer, "prompt", bound, pictures=self._engine.pictures
+                body.prompt,
+                self._engine.tokenizer,
+                "prompt",
+                bound,
+                image_reader=self._engine.image_reader,
             )
-            _refuse_pictures(body, prompts)
+            _refuse_images(body, prompts)
             prompts = [replace(p, ids=self._truncated(p.ids)) for p in prompts]
         self._prompts = [prompt.ids for prompt in prompts]
         params = body.sampling_params(
             app.submitter.settings,
-            self._engine.tokenizer,
+            self._engine,
             max_tokens=1 if body.limit == 0 else body.limit,
             logprobs=body.logprobs is not None or self._made > self._n,
             top_logprobs=body.logprobs or 0,
@@ -159,7 +168,7 @@ class OpenAICompletionHandler:
         return whole
 
     def frames(self) -> Iterator[str | None]:
-        """Chunks with text, a chunk with the finish reason of each choice, then the usage."""
+        """Yield chunks with text, a chunk with the finish reason of each choice, then the usage."""
         body = self._body
         head, last = chunk_heads(self._head, counts=body.wants_usage)
         writers = _Writers(self, head)
@@ -209,7 +218,7 @@ class OpenAICompletionHandler:
         return text.removeprefix(" ") if tokenizer.strips_leading_space else text
 
     def echoed_tokens(self, which: int) -> list[ShownToken]:
-        """Log-probabilities of a prompt's tokens, except for the first one.
+        """Return log-probabilities of a prompt's tokens, except for the first one.
 
         Runs the prompt again, since a step keeps only the logits of its last position.
         """
@@ -334,8 +343,8 @@ def _texts_of(prompt: Prompts) -> list[str]:
     return [str(text) for text in texts]
 
 
-def _refuse_pictures(body: CompletionBody, prompts: list[ReadPrompt]) -> None:
-    """RequestError for fields that read a prompt's tokens again, which its pictures are none of."""
+def _refuse_images(body: CompletionBody, prompts: list[ReadPrompt]) -> None:
+    """Raise RequestError for fields that read a prompt's tokens again, which its images are none of."""
     if not any(prompt.images for prompt in prompts):
         return
     for name in ("echo", "prompt_logprobs", "truncate_prompt_tokens"):

@@ -11,8 +11,7 @@ from flask import Blueprint, Response, jsonify, request
 from oxibonsai.errors import RequestError
 from oxibonsai.server.inputs import PromptLimit, input_is_read
 from oxibonsai.server.openai.prompts import read_prompts
-from oxibonsai.server.openai.schemas.completion import Prompts
-from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbeddingBody
+from oxibonsai.server.openai.schemas.completion import EmbeddingBody, NativeEmbeddingBody, Prompts
 from oxibonsai.server.server import Server
 from oxibonsai.server.validation import check_model, read_body
 from oxibonsai.tokenizer import Tokenizer
@@ -21,7 +20,7 @@ MOST_TEXTS = 2048  # per request; OpenAI's limit
 
 
 def embeddings_blueprint(app: Server) -> Blueprint:
-    """OpenAI's route under its two paths, and llama-server's native one."""
+    """Serve OpenAI's route under its two paths, and llama-server's native one."""
     bp = Blueprint("embeddings", __name__)
 
     def embed(

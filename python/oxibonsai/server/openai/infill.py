@@ -77,6 +77,6 @@ def infill_prompt(
 
 
 def infill_params(params: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
-    """Parameters with which an answer ends where another file would begin."""
+    """Return parameters with which an answer ends where another file would begin."""
     ends = infill_tokens(tokenizer).ends
     return replace(params, stop_token_ids=(*params.stop_token_ids, *sorted(ends)))

@@ -1,4 +1,4 @@
-"""Log-probabilities in the formats of OpenAI's two APIs and of llama-server."""
+"""Log-probabilities of answers and prompts, as OpenAI's two APIs and llama-server write them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from oxibonsai.sampling import TokenLogprobs
-from oxibonsai.server.choice import Choice
+import numpy as np
+
+from oxibonsai.engine import Engine
+from oxibonsai.sampling.sampler import TokenLogprobs, token_logprobs
+from oxibonsai.server.response_choice import Choice
 from oxibonsai.tokenizer import Tokenizer
 
 
@@ -89,7 +92,7 @@ class TextOffsets:
 
 
 def chat_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """Items of ``choices[].logprobs.content`` and of llama-server's ``completion_probabilities``."""
+    """Return items of ``choices[].logprobs.content`` and of llama-server's ``completion_probabilities``."""
     return [
         {
             **_named(t.logprobs.token, t.data),
@@ -105,7 +108,7 @@ def chat_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str, 
 
 
 def drawn_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """``completion_probabilities`` with ``post_sampling_probs``: probabilities, not logarithms."""
+    """Return ``completion_probabilities`` with ``post_sampling_probs``: probabilities, not logarithms."""
     return [
         {
             **_named(t.logprobs.token, t.data),
@@ -123,7 +126,7 @@ def drawn_form(tokens: list[ShownToken], tokenizer: Tokenizer) -> list[dict[str,
 def completion_form(
     tokens: list[ShownToken], tokenizer: Tokenizer, offsets: TextOffsets, top: int
 ) -> dict[str, Any]:
-    """``choices[].logprobs`` of ``/v1/completions``.
+    """Return ``choices[].logprobs`` of ``/v1/completions``.
 
     Args:
         tokens: The tokens to list.
@@ -169,3 +172,57 @@ def _text(data: bytes) -> str:
 def finite(logprob: float) -> float:
     """Return a log-probability for JSON; OpenAI writes a probability of 0 as -9999."""
     return max(float(logprob), -9999.0)
+
+
+def prompt_tokens(engine: Engine, ids: list[int], top: int) -> list[ShownToken]:
+    """Return log-probabilities of each token of a prompt, given the tokens before it.
+
+    A BOS token is left out. The first token of a prompt without BOS has no probability.
+
+    Args:
+        engine: Runs the prompt in small chunks, between the steps of other requests.
+        ids: The prompt.
+        top: Number of top tokens to report for each.
+    """
+    tokenizer = engine.tokenizer
+    shown: list[ShownToken] = []
+    if ids[0] != tokenizer.bos_id:
+        shown.append(ShownToken(tokenizer.token_bytes(ids[0]), None))
+    position = 1
+    for rows in engine.iter_logits(ids):
+        for row in rows[: len(ids) - position]:
+            record = token_logprobs(row, ids[position], top)
+            shown.append(ShownToken(tokenizer.token_bytes(ids[position]), record))
+            position += 1
+    return shown
+
+
+def ranked_tokens(engine: Engine, ids: list[int], top: int) -> list[dict[str, Any] | None]:
+    """Return vLLM's ``prompt_logprobs``: for each token, log-probabilities by id of it and the top tokens.
+
+    Args:
+        engine: As in :func:`prompt_tokens`.
+        ids: The prompt.
+        top: Number of top tokens to report for each.
+
+    Returns:
+        One entry for each token; None for the first one.
+    """
+    ranked: list[dict[str, Any] | None] = [None]
+    for rows in engine.iter_logits(ids):
+        for row in rows[: len(ids) - len(ranked)]:
+            token = ids[len(ranked)]
+            record = token_logprobs(row, token, top)
+            rank = 1 + int(np.count_nonzero(row > row[token]))
+            best = [(i, logprob, place) for place, (i, logprob) in enumerate(record.top, 1)]
+            ranked.append(
+                {
+                    str(i): {
+                        "logprob": finite(logprob),
+                        "rank": place,
+                        "decoded_token": engine.tokenizer.token_bytes(i).decode("utf-8", "replace"),
+                    }
+                    for i, logprob, place in [*best, (token, record.logprob, rank)]
+                }
+            )
+    return ranked

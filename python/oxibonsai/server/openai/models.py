@@ -14,7 +14,7 @@ from oxibonsai.server.registry.registry import ModelRegistry
 
 
 def models_blueprint(models: ModelRegistry, image_model: ModelInfo | None) -> Blueprint:
-    """Routes that list all models and get one by its id or an alias.
+    """Return the routes that list all models and get one by its id or an alias.
 
     Args:
         models: Those that read and write text.
@@ -52,7 +52,7 @@ def models_blueprint(models: ModelRegistry, image_model: ModelInfo | None) -> Bl
 
 
 def _is_anthropic() -> bool:
-    """Whether a client of Anthropic's API asks, which always sends this header."""
+    """Return whether a client of Anthropic's API asks, which always sends this header."""
     return "anthropic-version" in request.headers
 
 

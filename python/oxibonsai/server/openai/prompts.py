@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from oxibonsai.chat import place_images
+from oxibonsai.chat import PreparedPrompt, place_images
 from oxibonsai.errors import RequestError
 from oxibonsai.output.messages import NO_IMAGES
-from oxibonsai.server.inputs import InputWatch, PromptLimit, read_text
+from oxibonsai.server.inputs import InputWatch, PromptLimit, TooLongError, read_text
 from oxibonsai.server.openai.schemas.completion import MOST_PROMPTS, Prompts
 from oxibonsai.tokenizer import Tokenizer
 from oxibonsai.vision import ImageReader, PlacedImage
 
-# What stands for a picture of multimodal_data in prompt_string, as /props says.
+# What stands for an image of multimodal_data in prompt_string, as /props says.
 MEDIA_MARKER = "<__media__>"
 
 
@@ -22,8 +23,8 @@ class ReadPrompt:
     """A prompt as the engine takes it.
 
     Attributes:
-        ids: Its tokens, a placeholder for each row of a picture among them.
-        images: Its pictures.
+        ids: Its tokens, a placeholder for each row of an image among them.
+        images: Its images.
     """
 
     ids: list[int]
@@ -36,9 +37,9 @@ def read_prompts(
     name: str,
     prompt_limit: PromptLimit | None = None,
     most: int = MOST_PROMPTS,
-    pictures: ImageReader | None = None,
+    image_reader: ImageReader | None = None,
 ) -> list[ReadPrompt]:
-    """Token ids and pictures of each prompt.
+    """Return token ids and images of each prompt.
 
     A list of ids, or of ids and texts, is one prompt; a list of texts or of lists is several.
 
@@ -48,7 +49,7 @@ def read_prompts(
         name: Name of the field, for error messages.
         prompt_limit: Applied to each prompt; None: no limit.
         most: Maximum number of prompts.
-        pictures: Reads ``multimodal_data``; None: the model reads text only.
+        image_reader: Reads ``multimodal_data``; None: the model reads text only.
 
     Raises:
         RequestError: A prompt is empty or has an unsupported form.
@@ -61,11 +62,11 @@ def read_prompts(
         raise RequestError(f"{name} is an empty list")
     if len(prompts) > most:
         raise RequestError(f"{name} has {len(prompts)} entries: at most {most} are allowed")
-    return [_read(p, tokenizer, name, prompt_limit, pictures) for p in prompts]
+    return [_read(p, tokenizer, name, prompt_limit, image_reader) for p in prompts]
 
 
 def is_several(prompt: Prompts) -> bool:
-    """Whether a field is a list of prompts rather than a single one."""
+    """Return whether a field is a list of prompts rather than a single one."""
     return isinstance(prompt, list) and not any(isinstance(p, int) for p in prompt)
 
 
@@ -74,11 +75,11 @@ def _read(
     tokenizer: Tokenizer,
     name: str,
     prompt_limit: PromptLimit | None,
-    pictures: ImageReader | None,
+    image_reader: ImageReader | None,
 ) -> ReadPrompt:
     data = prompt.get("multimodal_data") if isinstance(prompt, dict) else None
     if data:
-        return _seen(prompt, data, tokenizer, f"{name}.multimodal_data", prompt_limit, pictures)
+        return _seen(prompt, data, tokenizer, f"{name}.multimodal_data", prompt_limit, image_reader)
     return ReadPrompt(_ids(prompt, tokenizer, name, prompt_limit))
 
 
@@ -88,10 +89,10 @@ def _seen(
     tokenizer: Tokenizer,
     name: str,
     prompt_limit: PromptLimit | None,
-    pictures: ImageReader | None,
+    image_reader: ImageReader | None,
 ) -> ReadPrompt:
-    """llama-server's object of a text with markers and its pictures in base64."""
-    if pictures is None:
+    """Return llama-server's object of a text with markers and its images in base64."""
+    if image_reader is None:
         raise RequestError(f"{name}: {NO_IMAGES}")
     if not isinstance(data, list) or not all(isinstance(d, str) for d in data):
         raise RequestError(f"{name} is no list of pictures in base64")
@@ -104,9 +105,9 @@ def _seen(
             f"{MEDIA_MARKER}: each picture has its place"
         )
     ids, images = place_images(
-        text.replace(MEDIA_MARKER, pictures.tower.written),
+        text.replace(MEDIA_MARKER, image_reader.tower.written),
         [{"type": "image", "base64": d} for d in data],
-        pictures,
+        image_reader,
         tokenizer,
         InputWatch(prompt_limit),
         add_special=True,
@@ -162,3 +163,41 @@ def text_of(ids: list[int], tokenizer: Tokenizer) -> str:
     """Return the text of a prompt, including control tokens."""
     data = b"".join(tokenizer.token_bytes(i) for i in ids)
     return data.decode("utf-8", "replace")
+
+
+def fitting_prompt(
+    prepare: Callable[[int], PreparedPrompt], most_left_out: int, most_tokens: int
+) -> PreparedPrompt:
+    """Return the prompt of a conversation from which messages may be dropped.
+
+    Args:
+        prepare: Makes the prompt without the given number of messages; it shrinks with that number.
+        most_left_out: How many messages may be dropped.
+        most_tokens: Maximum length of the prompt.
+
+    Returns:
+        The prompt with the fewest messages dropped that is short enough; if none is, the shortest.
+
+    Raises:
+        RequestError, TooLongError: Raised by ``prepare`` for the shortest prompt.
+    """
+
+    def fitting(left_out: int) -> PreparedPrompt | None:
+        try:
+            tried = prepare(left_out)
+        except TooLongError:
+            return None
+        return tried if len(tried.ids) <= most_tokens else None
+
+    if most_left_out < 1:
+        return prepare(0)
+    if (whole := fitting(0)) is not None:
+        return whole
+    low, fits, best = 1, most_left_out, prepare(most_left_out)
+    while low < fits:
+        middle = (low + fits) // 2
+        if (tried := fitting(middle)) is not None:
+            fits, best = middle, tried
+        else:
+            low = middle + 1
+    return best

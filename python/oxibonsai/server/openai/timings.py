@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from oxibonsai.server.choice import Choice
 from oxibonsai.server.generation import Generation
+from oxibonsai.server.response_choice import Choice
 from oxibonsai.tokenizer import Tokenizer
 
 
@@ -45,7 +45,7 @@ def timings(generation: Generation, choice: Choice) -> dict[str, float]:
 
 
 def usage(group: list[Generation]) -> dict[str, Any]:
-    """OpenAI's ``usage`` over all prompts of one HTTP request."""
+    """Return OpenAI's ``usage`` over all prompts of one HTTP request."""
     prompt = sum(a.prompt_tokens for a in group)
     new = sum(a.completion_tokens for a in group)
     return {
@@ -57,7 +57,7 @@ def usage(group: list[Generation]) -> dict[str, Any]:
 
 
 def chat_usage(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
-    """``usage`` of a chat completion, with the number of reasoning tokens."""
+    """Return ``usage`` of a chat completion, with the number of reasoning tokens."""
     thoughts = {"reasoning_tokens": reasoning_tokens(generation, tokenizer)}
     return {**usage([generation]), "completion_tokens_details": thoughts}
 

@@ -13,9 +13,9 @@ from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.files.home_paths import with_home
 from oxibonsai.server.registry.presets import Preset, read_presets
 from oxibonsai.server.settings import Settings
-from oxibonsai.sources.choice import is_tower
+from oxibonsai.sources.file_choice import is_tower
 from oxibonsai.sources.http import is_url
-from oxibonsai.sources.packaged import PACKAGED
+from oxibonsai.sources.local import PACKAGED
 
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}$")
 
@@ -41,7 +41,7 @@ class ModelSpec:
 
     @property
     def path(self) -> Path | None:
-        """Its file or folder; None if the source is none of this machine."""
+        """Return its file or folder; None if the source is none of this machine."""
         path = with_home(self.settings.model or "")
         return path if self.settings.model and path.exists() else None
 
@@ -229,7 +229,7 @@ def short_name(source: str | None) -> str:
 
 
 def _same(source: str, other: str | None) -> bool:
-    """Whether two sources are one model: one text, or one file or folder."""
+    """Return whether two sources are one model: one text, or one file or folder."""
     if source == other:
         return True
     paths = [with_home(text) for text in (source, other or "")]

@@ -15,14 +15,15 @@ from oxibonsai.errors import (
     SourceError,
     UnsupportedError,
 )
+from oxibonsai.files.shards import shards
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.registry.events import ModelEvents
+from oxibonsai.server.registry.entry import ModelEvents
 from oxibonsai.server.settings import Settings
 from oxibonsai.sources import resolve
-from oxibonsai.sources.http import Refused, Unreachable, is_url
+from oxibonsai.sources.http import Unreachable, is_url
 from oxibonsai.sources.progress import LISTENER
-from oxibonsai.sources.shards import shards
+from oxibonsai.sources.public_hosts import Refused
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -159,7 +160,7 @@ class Downloads:
 
 
 def source_to_pull(settings: Settings, name: str) -> str:
-    """Where a model is that a client names.
+    """Return where a model is that a client names.
 
     Raises:
         ApiError: 403 if nobody may download models, 404 for a bare name.

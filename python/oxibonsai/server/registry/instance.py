@@ -60,7 +60,7 @@ class Instance:
 
     @property
     def submitter(self) -> Submitter:
-        """Submits requests to the engines."""
+        """Return what submits requests to the engines."""
         with self._lock:
             if self._submitter is None:
                 self._submitter = self._make_generations(self)
@@ -83,9 +83,10 @@ class Instance:
         pool = self.pool
         if pool is None:
             return 0
-        model = pool.engines[0].model
+        model, store = pool.engines[0].model, pool.engines[0].cache.store
         weights = sum(model.device.packed_nbytes(w) or w.nbytes for w in model.graph.matrices)
-        return weights + sum(e.cache.budget for e in pool.engines)
+        kept = 0 if store is None else store.most_bytes
+        return weights + kept + sum(e.cache.budget for e in pool.engines)
 
     def lease(self, adapter: str = "") -> Lease:
         """Keep the model open until the lease is released; the name had ``:adapter`` at its end."""

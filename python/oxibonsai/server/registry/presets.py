@@ -14,8 +14,7 @@ from pydantic import ValidationError
 
 from oxibonsai.errors import RequestError
 from oxibonsai.files.home_paths import with_home
-from oxibonsai.server.model_settings import ModelSettings
-from oxibonsai.server.setting_types import Flag
+from oxibonsai.server.model_settings import Flag, ModelSettings
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import threading
 import time
 from collections import Counter
@@ -12,20 +13,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oxibonsai.errors import CapacityError, OxiBonsaiError
-from oxibonsai.fair_share import exceeds_share
+from oxibonsai.serial_queue import exceeds_share
 from oxibonsai.server.backend import Backend, ModelInfo
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.registry.catalog import Catalog, ModelSpec
 from oxibonsai.server.registry.downloads import Downloads
-from oxibonsai.server.registry.entry import Entry
-from oxibonsai.server.registry.events import ModelEvents
+from oxibonsai.server.registry.entry import Entry, ModelEvents
 from oxibonsai.server.registry.instance import Instance, Lease, free_memory, stamp_of
 from oxibonsai.server.settings import Settings
 
 if TYPE_CHECKING:
     from oxibonsai.engine import EnginePool
     from oxibonsai.server.generation_metrics import GenerationMetrics
+    from oxibonsai.server.pdf import PdfReader
     from oxibonsai.server.stores import FileStore
     from oxibonsai.server.submitter import Submitter
 
@@ -34,6 +35,8 @@ _log = logging.getLogger("oxibonsai.server")
 MakeBackend = Callable[[Settings, Lifecycle], Backend]
 
 # How often a request that waits for its model looks after its client.
+# The folders of an absolute path, but not the rest of an address.
+_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/:'\"]+/)+")
 _POLL_SECONDS = 0.25
 # How often files and idle models are looked at.
 _WATCH_SECONDS = 1.0
@@ -56,7 +59,8 @@ class ModelRegistry:
     Attributes:
         several: Whether requests choose a model by name; else there is one, which answers to any.
         metrics: Counts requests; set by the application.
-        files: Those that conversations name as pictures; set by the application.
+        files: Those that conversations name as images and documents; set by the application.
+        documents: Reads documents; set by the application.
         events: Tells what happens to the models.
         downloads: Of models that clients ask for.
     """
@@ -69,6 +73,7 @@ class ModelRegistry:
         self.several = self._catalog.several
         self.metrics: GenerationMetrics | None = None
         self.files: FileStore | None = None
+        self.documents: PdfReader | None = None
         # Each watcher blocks a thread.
         self.events = ModelEvents(max(1, settings.threads_for_http // 4))
         self.downloads = Downloads(self.add, self.events, settings.quant_type)
@@ -115,7 +120,7 @@ class ModelRegistry:
         threading.Thread(target=self._watch, name="model-watch", daemon=True).start()
 
     def models(self) -> Sequence[ModelInfo]:
-        """Every model; those that are not loaded with what is known of them."""
+        """Return every model; those that are not loaded with what is known of them."""
         listed = [self._info(entry) for entry in self.entries()]
         names = {info.id for info in listed}
         return [*listed, *(i for i in self.downloads.listed() if i.id not in names)]
@@ -248,7 +253,7 @@ class ModelRegistry:
             instance.retire()
 
     def entries(self) -> list[Entry]:
-        """All models."""
+        """Return all models."""
         return list(self._entries.values())
 
     def add(self, name: str, source: str) -> None:
@@ -281,7 +286,7 @@ class ModelRegistry:
                 self._enqueue(entry)
 
     def unload(self, name: str, *, missing_ok: bool = False) -> None:
-        """Unloads a model, or gives up loading it; running requests are answered first.
+        """Unload a model, or give up loading it; running requests are answered first.
 
         Args:
             name: Any of its names.
@@ -371,10 +376,9 @@ class ModelRegistry:
         if isinstance(entry.failure, CapacityError):
             raise entry.failure
         if entry.failure is not None:
-            # Its message may name folders of this machine.
             raise ApiError(
                 503,
-                f"The model '{entry.spec.name}' could not be loaded; see the server's log.",
+                f"The model '{entry.spec.name}' could not be loaded: {_without_folders(entry)}",
                 code="model_failed",
             )
         if not entry.loading:
@@ -447,7 +451,7 @@ class ModelRegistry:
         self._changed.notify_all()
 
     def _tell(self, entry: Entry) -> None:
-        """Tells watchers the state of a model if it is a new one."""
+        """Tell watchers the state of a model if it is a new one."""
         if entry.status == entry.told and entry.failure is None:
             return
         entry.told = entry.status
@@ -490,9 +494,12 @@ class ModelRegistry:
     def _generations_of(self, instance: Instance) -> Submitter:
         from oxibonsai.server.submitter import Submitter
 
-        assert self.metrics is not None  # the application sets both before any request
+        assert self.metrics is not None  # the application sets all three before any request
         assert self.files is not None
-        return Submitter(instance.backend, self.metrics, self.files, instance.settings)
+        assert self.documents is not None
+        return Submitter(
+            instance.backend, self.metrics, self.files, self.documents, instance.settings
+        )
 
     def _after_close(self, pool: EnginePool | None) -> None:
         if pool is not None and self.metrics is not None:
@@ -501,14 +508,14 @@ class ModelRegistry:
     # Room.
 
     def _make_room(self, entry: Entry) -> bool:
-        """Unloads models until there is room for another; whether there is."""
+        """Unload models until there is room for another; return whether there is."""
         while self._lacks_room(entry):
             if not self._unload_one(entry):
                 return False
         return True
 
     def _unload_one(self, entry: Entry) -> bool:
-        """Unloads a model that is idle; whether there was any.
+        """Unload a model that is idle; return whether there was any.
 
         A model that is loaded anew goes first, then the one that was least recently used.
         """
@@ -539,11 +546,11 @@ class ModelRegistry:
         return self._taken_bytes() + size > budget
 
     def _taken_bytes(self) -> int:
-        """Memory of all loaded models, of one that is loaded anew the earlier version."""
+        """Return the memory of all loaded models, of one that is loaded anew the earlier version."""
         return sum(i.memory_bytes for e in self.entries() if (i := e.instance) is not None)
 
     def _check_budget(self, entry: Entry, instance: Instance) -> None:
-        """Unloads other models if this one takes more than was expected.
+        """Unload other models if this one takes more than was expected.
 
         Raises:
             CapacityError: It does not fit even alone, or the others are in use.
@@ -590,7 +597,7 @@ class ModelRegistry:
                 _log.exception("models could not be watched")
 
     def _let_sleep(self) -> None:
-        """Unloads models that nobody has used for some time."""
+        """Unload models that nobody has used for some time."""
         for entry in self.entries():
             with self._changed:
                 instance = entry.instance
@@ -625,6 +632,16 @@ class ModelRegistry:
         if instance is not None:
             info = next(iter(instance.backend.models()), info)
         if info is None:
-            info = ModelInfo(spec.name, 0, spec.names, {}, spec.settings.tags)
+            output = "embeddings" if spec.settings.embedding else "text"
+            info = ModelInfo(spec.name, 0, spec.names, {}, spec.settings.tags, output=output)
         failed = entry.failure is not None
         return replace(info, status=entry.status.value, failed=failed)
+
+
+def _without_folders(entry: Entry) -> str:
+    """Return why a model could not be loaded; files keep their names, and lose their folders."""
+    text = str(entry.failure)
+    source = entry.spec.settings.model or ""
+    if "/" in source:  # the folder may have spaces, at which no pattern could tell a path's end
+        text = text.replace(source.rpartition("/")[0] + "/", "")
+    return _FOLDERS.sub("", text)

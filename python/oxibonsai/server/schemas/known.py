@@ -1,4 +1,4 @@
-"""Known request fields without a function here: those that are ignored, and those that are rejected.
+"""Known request fields without a function here: ignored, ignored with a warning, or rejected.
 
 Fields in no schema are rejected as unknown: see :func:`oxibonsai.server.validation.as_body`.
 """
@@ -11,8 +11,38 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandl
 from pydantic_core import PydanticCustomError, core_schema
 
 from oxibonsai.server.schemas.fields import Checked, LoraScale
+from oxibonsai.server.schemas.request_warnings import warn
 
 UNSUPPORTED = "unsupported_field"
+
+
+class Ignored:
+    """Annotation of a field that is accepted and changes nothing, of which the response warns.
+
+    Args:
+        reason: Why it has no effect.
+        neutral: Values that ask for nothing, as null does, and need no warning.
+    """
+
+    def __init__(self, reason: str, *neutral: Any) -> None:
+        self._reason = reason
+        self._neutral = neutral
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.with_info_after_validator_function(self._warn, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"description": f"Accepted without effect: {self._reason}."}
+
+    def _warn(self, value: Any, info: core_schema.ValidationInfo) -> Any:
+        if value is not None and value not in self._neutral:
+            warn(f"{info.field_name} has no effect: {self._reason}")
+        return value
+
 
 # Accepted and ignored: the output doesn't depend on it.
 NoEffect = Annotated[Any, Field(description="Has no effect.")]
@@ -52,7 +82,6 @@ _KV_TYPE = Unsupported("it is fixed when the server starts, with --kv-type")
 _CHAT_TEMPLATE = Unsupported("it is fixed when the server starts, with --chat-template")
 _REASONING = Unsupported("send reasoning_format, which says where reasoning is returned", True)
 _TEXT_ONLY = "this model only reads and writes text"
-_THINKING = Unsupported("send reasoning_effort, or chat_template_kwargs with enable_thinking")
 OLD_TOOLS = Unsupported("use tools and tool_choice")
 
 
@@ -88,6 +117,9 @@ class TextRequest(EveryRequest):
     sse_ping_interval: NoEffect = None
     n_keep: NoEffect = None
     n_discard: NoEffect = None
+    verbosity: Annotated[Any, Ignored("ask for it in a message", "medium")] = None
+    moderation: Annotated[Any, Ignored("nothing is moderated", "low")] = None
+    keep_alive: Annotated[Any, Ignored("the model stays loaded; /api/chat takes it")] = None
 
     use_beam_search: Annotated[Any, Unsupported("/v1/completions has best_of", False)] = None
     length_penalty: Annotated[Any, Unsupported("there is no beam search", 1.0, 1)] = None
@@ -122,13 +154,9 @@ class ConversationRequest(TextRequest):
     audio: Annotated[Any, Unsupported(_TEXT_ONLY)] = None
     mm_processor_kwargs: Annotated[Any, Unsupported(_TEXT_ONLY, {})] = None
     web_search_options: Annotated[Any, Unsupported("offer a tool that searches")] = None
-    verbosity: Annotated[Any, Unsupported("ask for it in a message", "medium")] = None
     documents: Annotated[Any, Unsupported("put them into a message", [])] = None
     chat_template: Annotated[Any, _CHAT_TEMPLATE] = None
     include_reasoning: Annotated[Any, _REASONING] = None
-    thinking: Annotated[Any, _THINKING] = None
-    enable_thinking: Annotated[Any, _THINKING] = None
-    reasoning: Annotated[Any, _THINKING] = None
     prompt_logprobs: Annotated[Any, Unsupported("/v1/completions has it")] = None
     truncate_prompt_tokens: Annotated[
         Any, Unsupported("/v1/completions has it; leave messages out")

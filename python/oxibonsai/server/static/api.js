@@ -1,5 +1,7 @@
 // The server's API. Addresses are relative to the page, so that a prefix in front of it works.
 
+import { t } from "./words.js";
+
 export class ApiError extends Error {
   constructor(message, { status = 0, retryAfter = null } = {}) {
     super(message);
@@ -8,12 +10,20 @@ export class ApiError extends Error {
   }
 }
 
-// The models that write text, each with its state as llama-server names it.
+export class ConnectionError extends ApiError {}
+
+// The connection ended in order, but before the answer did.
+export class EndedError extends ConnectionError {}
+
+// The models, each with what it makes (text, image or embeddings) and its state as llama-server names it.
 export async function listModels(key) {
   const answer = await send("v1/models", { headers: headers(key) });
   const { data } = await answer.json();
-  const writes = ({ architecture }) => architecture?.output_modalities?.includes("text") ?? true;
-  return data.filter(writes).map(({ id, status }) => ({ id, state: status?.failed ? "failed" : status?.value }));
+  return data.map(({ id, status, architecture }) => ({
+    id,
+    makes: architecture?.output_modalities?.[0] ?? "text",
+    state: status?.failed ? "failed" : status?.value,
+  }));
 }
 
 // Whether the server loads its models on demand.
@@ -43,14 +53,56 @@ export async function setLoaded(model, load, key) {
   });
 }
 
-// Yields the chunks of a streamed answer; returns once it is whole, throws where it is not.
+// The tools of MCP servers that the model may be offered; none where the server has none, or lets only
+// other keys call them.
+export async function listTools(key) {
+  try {
+    const answer = await send("tools", { headers: headers(key) });
+    const tools = await answer.json();
+    return Array.isArray(tools) ? tools.filter((tool) => tool?.definition?.function?.name) : [];
+  } catch {
+    return [];
+  }
+}
+
+// Calls a tool; returns the text for the model, which says so where the tool failed.
+export async function callTool(tool, params, { key, signal }) {
+  const answer = await send("tools", {
+    method: "POST",
+    headers: { ...headers(key), "Content-Type": "application/json" },
+    body: JSON.stringify({ tool, params }),
+    signal,
+  });
+  const result = await answer.json();
+  return result.plain_text_response ?? JSON.stringify(result);
+}
+
+// Yields the chunks of a streamed answer; returns once it is whole, throws where it is not. The server
+// goes on with it when the page is left, until `cancelAnswer`.
 export async function* streamChat(body, { key, signal }) {
+  const asked = { ...body, stream: true, background: true, stream_options: { include_usage: true } };
   const answer = await send("v1/chat/completions", {
     method: "POST",
     headers: { ...headers(key), "Content-Type": "application/json" },
-    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
+    body: JSON.stringify(asked),
     signal,
   });
+  yield* chunksOf(answer);
+}
+
+// The same of an answer on its way, or one that has ended lately, from its first chunk on.
+export async function* joinChat(id, { key, signal }) {
+  const address = `v1/chat/completions/${encodeURIComponent(id)}/stream`;
+  yield* chunksOf(await send(address, { headers: headers(key), signal }));
+}
+
+// Ends an answer on its way. That it can't be told so is no concern of the reader's.
+export function cancelAnswer(id, key) {
+  const address = `v1/chat/completions/${encodeURIComponent(id)}/cancel`;
+  send(address, { method: "POST", headers: headers(key), keepalive: true }).catch(() => {});
+}
+
+async function* chunksOf(answer) {
   let finished = false;
   for await (const data of events(answer.body)) {
     if (data === "[DONE]") break;
@@ -58,28 +110,49 @@ export async function* streamChat(body, { key, signal }) {
     finished ||= Boolean(chunk.choices?.[0]?.finish_reason);
     yield chunk;
   }
-  if (!finished) throw new ApiError("The connection ended before the answer did.");
+  if (!finished) throw new EndedError(t`The connection ended before the answer did.`);
+}
+
+// Draws a picture, about the references where there are any; yields previews, then the picture.
+export async function* drawPicture(wanted, references, { key, signal }) {
+  const fields = { ...wanted, stream: true, partial_images: 3 };
+  let [route, type, body] = ["generations", { "Content-Type": "application/json" }, JSON.stringify(fields)];
+  if (references.length) {
+    [route, type, body] = ["edits", {}, new FormData()];
+    for (const [name, value] of Object.entries(fields)) body.append(name, value);
+    references.forEach(({ blob }, i) => body.append("image[]", blob, `${i}.png`));
+  }
+  const options = { method: "POST", headers: { ...headers(key), ...type }, body, signal };
+  const answer = await send(`v1/images/${route}`, options);
+  let drawn = false;
+  for await (const data of events(answer.body)) {
+    const event = parseChunk(data);
+    drawn ||= event.type.endsWith(".completed");
+    yield event;
+  }
+  if (!drawn) throw new EndedError(t`The connection ended before the picture was drawn.`);
 }
 
 // What went wrong, for a reader.
 export function describe(error) {
-  if (!(error instanceof ApiError)) return "The connection to the server was lost.";
+  if (!(error instanceof ApiError)) return t`The connection to the server was lost.`;
   switch (error.status) {
     case 401:
-      return "The server wants an API key. Enter it in the settings.";
+      return t`The server wants an API key.`;
     case 429:
-      return `Too many requests. ${when(error.retryAfter)}`;
+      return `${t`Too many requests.`} ${when(error.retryAfter)}`;
     case 503:
-      return `The server is busy or not ready yet. ${when(error.retryAfter)}`;
+      return `${t`The server is busy or not ready yet.`} ${when(error.retryAfter)}`;
     default:
       return error.message;
   }
 }
 
 function when(seconds) {
-  if (seconds === null) return "Try again in a moment.";
-  if (seconds < 90) return `Try again in ${seconds} second${seconds === 1 ? "" : "s"}.`;
-  return `Try again in ${Math.ceil(seconds / 60)} minutes.`;
+  if (seconds === null) return t`Try again in a moment.`;
+  if (seconds === 1) return t`Try again in 1 second.`;
+  if (seconds < 90) return t`Try again in ${seconds} seconds.`;
+  return t`Try again in ${Math.ceil(seconds / 60)} minutes.`;
 }
 
 export const headers = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
@@ -90,15 +163,15 @@ async function send(address, options) {
     answer = await fetch(address, options);
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    throw new ApiError("The server can't be reached.");
+    throw new ConnectionError(t`The server can't be reached.`);
   }
   if (answer.ok) return answer;
   const { status } = answer;
   const retryAfter = readRetryAfter(answer.headers.get("Retry-After"));
-  let message = `The server answered with status ${status}.`;
+  let message = t`The server answered with status ${status}.`;
   try {
     const { error } = await answer.json();
-    if (error?.message) message = `The server says (${status}): ${error.message}`;
+    if (error?.message) message = t`The server says (${status}): ${error.message}`;
   } catch {
     // An answer of something in between, such as a proxy, is no JSON; its status must do.
   }
@@ -117,15 +190,23 @@ async function* events(body) {
   let rest = "";
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await readFrom(reader);
       if (done) return;
       const lines = (rest + value).split("\n");
       rest = lines.pop();
       for (const line of lines) if (line.startsWith("data:")) yield line.slice(5).trim();
     }
   } finally {
-    // Also when the reader of these events leaves early: the server then stops generating.
+    // Also when the reader of these events leaves early.
     reader.cancel().catch(() => {});
+  }
+}
+
+async function readFrom(reader) {
+  try {
+    return await reader.read();
+  } catch {
+    throw new ConnectionError(t`The connection to the server was lost.`);
   }
 }
 
@@ -134,11 +215,11 @@ function parseChunk(data) {
   try {
     chunk = JSON.parse(data);
   } catch {
-    throw new ApiError("The server sent something that is not part of an answer.");
+    throw new ApiError(t`The server sent something that is not part of an answer.`);
   }
   if (chunk.error) {
     const said = chunk.error.message ?? String(chunk.error);
-    throw new ApiError(`The server broke off: ${said}`);
+    throw new ApiError(t`The server broke off: ${said}`);
   }
   return chunk;
 }

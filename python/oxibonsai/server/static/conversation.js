@@ -1,10 +1,14 @@
 // A conversation: messages in a tree, since a question can be asked anew and an answer written anew.
 // A message stands after its parent in `messages`; `leaf` is the end of the branch that is shown.
 
-const newId = () => crypto.getRandomValues(new Uint32Array(2)).join("-");
+import { t } from "./words.js";
+
+export const newId = () => crypto.getRandomValues(new Uint32Array(2)).join("-");
 
 export function newConversation(system = "") {
-  return { id: newId(), changed: 0, title: "", system, messages: [], leaf: null };
+  return {
+    id: newId(), changed: 0, title: "", system, folder: "", pinned: false, messages: [], leaf: null,
+  };
 }
 
 // The messages of the branch that is shown.
@@ -58,7 +62,7 @@ export function titleOf(conversation) {
   const [opening] = conversation.messages;
   const first = opening?.content || opening?.attachments?.[0]?.name || "";
   const title = (conversation.title || first).trim().replace(/\s+/g, " ");
-  if (!title) return "New conversation";
+  if (!title) return t`New conversation`;
   return title.length > 60 ? `${title.slice(0, 59)}…` : title;
 }
 
@@ -87,6 +91,8 @@ export function readConversation(value) {
     changed: isNumber(value.changed) ? value.changed : 0,
     title: isText(value.title) ? value.title : "",
     system: isText(value.system) ? value.system : "",
+    folder: isText(value.folder) ? value.folder : "",
+    pinned: value.pinned === true,
     messages,
     leaf: known ? value.leaf : (messages.at(-1)?.id ?? null),
   };
@@ -101,26 +107,36 @@ function readMessage(given, before) {
   if (parent !== null && !before.some(({ id }) => id === parent)) return null;
   if (linked && before.some(({ id }) => id === given.id)) return null;
   const message = { id: linked ? given.id : newId(), parent, role, content };
-  for (const name of ["reasoning", "finish", "error", "model"]) {
+  for (const name of ["reasoning", "finish", "error", "model", "answerId", "pair"]) {
     if (isText(given[name])) message[name] = given[name];
   }
-  if (given.stopped === true) message.stopped = true;
+  for (const name of ["stopped", "edited"]) if (given[name] === true) message[name] = true;
   if (isNumber(given.thoughtSeconds)) message.thoughtSeconds = given.thoughtSeconds;
   if (Array.isArray(given.toolCalls)) {
     const calls = given.toolCalls.filter((call) => isText(call?.name) && isText(call.arguments));
-    message.toolCalls = calls.map((call) => ({ name: call.name, arguments: call.arguments }));
+    message.toolCalls = calls.map(readCall);
   }
   if (Array.isArray(given.attachments)) {
     message.attachments = given.attachments.map(readAttachment).filter(Boolean);
   }
+  if (isText(given.base?.content)) message.base = given.base;
   message.figures = readFigures(given.figures);
   return message;
+}
+
+function readCall(given) {
+  const call = { name: given.name, arguments: given.arguments };
+  for (const name of ["id", "result"]) if (isText(given[name])) call[name] = given[name];
+  return call;
 }
 
 function readAttachment(given) {
   if (!isText(given?.name)) return null;
   if (isText(given.text)) return { name: given.name, text: given.text };
-  return isText(given.picture) ? { name: given.name, picture: given.picture } : null;
+  for (const kind of ["picture", "document"]) {
+    if (isText(given[kind])) return { name: given.name, [kind]: given[kind] };
+  }
+  return null;
 }
 
 function readFigures(given) {

@@ -1,4 +1,6 @@
-// Making nodes. Text reaches the page only as text nodes, never as markup.
+// Making nodes, and small services of the browser. Text reaches the page only as text nodes, never as markup.
+
+import { t } from "./words.js";
 
 export const byId = (id) => document.getElementById(id);
 
@@ -11,6 +13,13 @@ export function element(tag, attributes = {}, ...children) {
 
 export function fromTemplate(id) {
   return byId(id).content.firstElementChild.cloneNode(true);
+}
+
+// Has the browser save a Blob as a file.
+export function saveFile(name, blob) {
+  const address = URL.createObjectURL(blob);
+  element("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 60_000);
 }
 
 // Lets a text area grow with its text, as far as its style allows.
@@ -27,7 +36,7 @@ export function isSendKey(event) {
 // Copies, and says so on the button for a moment.
 export async function copyFrom(button, text) {
   const label = button.textContent;
-  button.textContent = (await copy(text)) ? "Copied" : "Can't copy";
+  button.textContent = (await copy(text)) ? t`Copied` : t`Can't copy`;
   setTimeout(() => (button.textContent = label), 1500);
 }
 

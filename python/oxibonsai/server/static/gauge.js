@@ -1,6 +1,7 @@
 // How much of the context a conversation fills.
 
 import { byId } from "./dom.js";
+import { t } from "./words.js";
 
 // `figures` of the last answer; `size` of the context in tokens, null where it is not known.
 export function showContext(figures, size) {
@@ -11,5 +12,5 @@ export function showContext(figures, size) {
   meter.max = size;
   meter.high = 0.8 * size;
   meter.value = used;
-  byId("context-text").textContent = `${used.toLocaleString("en")} of ${size.toLocaleString("en")} tokens`;
+  byId("context-text").textContent = t`${used.toLocaleString("en")} of ${size.toLocaleString("en")} tokens`;
 }

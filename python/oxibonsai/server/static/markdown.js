@@ -5,6 +5,8 @@ import { coloured } from "./code_colours.js";
 import { copyFrom, element } from "./dom.js";
 import { readMarkdown, writeHtml } from "./markdown_rules.js";
 import { spokenText, typeset } from "./math.js";
+import { previewButton } from "./preview.js";
+import { t } from "./words.js";
 
 const MOST_FORMULAS = 1000; // of a text that are typeset; those after them are shown as they are written
 
@@ -12,7 +14,7 @@ const MOST_FORMULAS = 1000; // of a text that are typeset; those after them are 
 DOMPurify.setConfig({
   ALLOWED_TAGS: [
     "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p",
-    "pre", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+    "pre", "span", "strong", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul",
   ],
   ALLOWED_ATTR: ["align", "class", "href", "start"],
   ADD_URI_SAFE_ATTR: ["align", "start"],
@@ -62,7 +64,7 @@ export class MarkdownView {
   // Text of the blocks from `first`; the last one counts once the text is complete.
   spokenFrom(first, complete) {
     const blocks = [...this.root.children].slice(first, complete ? undefined : -1);
-    return blocks.map((block) => (block.matches(".code") ? "Code." : spokenText(block)));
+    return blocks.map((block) => (block.matches(".code") ? t`Code.` : spokenText(block)));
   }
 }
 
@@ -122,22 +124,24 @@ export function safeNode(html) {
   }
   for (const pre of fragment.querySelectorAll("pre")) pre.replaceWith(code(pre.firstElementChild));
   for (const table of fragment.querySelectorAll("table")) frame(table);
-  for (const formula of fragment.querySelectorAll("p.formula")) makeReachable(formula, "Formula");
+  for (const formula of fragment.querySelectorAll("p.formula")) makeReachable(formula, t`Formula`);
   return fragment.childElementCount === 1 ? fragment.firstElementChild : element("p", {}, fragment);
 }
 
 function code(source) {
   const text = source.textContent.replace(/\n$/, "");
   const language = source.className.replace("language-", "").slice(0, 40);
-  const button = element("button", { type: "button", class: "quiet" }, "Copy");
+  const button = element("button", { type: "button", class: "quiet" }, t`Copy`);
   button.addEventListener("click", () => copyFrom(button, text));
-  const name = language ? `Code, ${language}` : "Code";
+  const name = language ? t`Code, ${language}` : t`Code`;
   const pre = makeReachable(element("pre"), name);
   const colours = coloured(text, language);
   pre.append(element("code", {}, colours === null ? text : DOMPurify.sanitize(colours)));
   const head = element("div", { class: "code-head" }, element("span", {}, language || "code"));
-  head.append(button);
-  return element("div", { class: "code" }, head, pre);
+  const block = element("div", { class: "code" }, head, pre);
+  const preview = previewButton(text, language, block);
+  head.append(...(preview ? [preview] : []), button);
+  return block;
 }
 
 function frame(table) {
@@ -145,7 +149,7 @@ function frame(table) {
     cell.className = cell.getAttribute("align") ?? "left";
     cell.removeAttribute("align");
   }
-  const around = makeReachable(element("div", { class: "table" }), "Table");
+  const around = makeReachable(element("div", { class: "table" }), t`Table`);
   table.replaceWith(around);
   around.append(table);
 }

@@ -1,5 +1,6 @@
 // How marked reads and writes an answer: as Markdown without HTML, in time that grows with its length.
 
+import { footnoteExtensions } from "./footnotes.js";
 import { BLOCK_START, mathExtensions } from "./math.js";
 import { Lexer, Parser, Renderer, Tokenizer } from "./vendor/marked.esm.js";
 
@@ -109,12 +110,24 @@ const math = {
   formula: ({ text }) => `<p class="formula"><code class="math display">${escaped(text)}</code></p>`,
 };
 
+const footnotes = {
+  noteMark: ({ name }) => `<sup>${escaped(name)}</sup>`,
+  note({ name, tokens }) {
+    return `<p class="note"><sup>${escaped(name)}</sup> ${this.parser.parseInline(tokens)}</p>`;
+  },
+};
+
 const options = {
   gfm: true,
   breaks: true,
   tokenizer: new PageTokenizer(),
   renderer: new PageRenderer(),
-  extensions: { ...mathExtensions, renderers: math, childTokens: {} },
+  extensions: {
+    block: [...mathExtensions.block, footnoteExtensions.block],
+    inline: [...mathExtensions.inline, footnoteExtensions.inline],
+    renderers: { ...math, ...footnotes },
+    childTokens: {},
+  },
 };
 
 // The blocks of a text; `raw` of each is its source.

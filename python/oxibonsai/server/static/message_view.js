@@ -3,6 +3,8 @@
 import { chipOf } from "./attachments.js";
 import { copyFrom, element, fitHeight, fromTemplate, isSendKey } from "./dom.js";
 import { MarkdownView } from "./markdown.js";
+import { setUpReading } from "./voice.js";
+import { t } from "./words.js";
 
 // The buttons that a question and an answer share; `versions` are those of this message, which
 // `turn(-1)` and `turn(1)` lead through.
@@ -31,50 +33,56 @@ export class UserView {
     const files = message.attachments ?? [];
     this.root.querySelector(".attached").append(...files.map(chipOf));
     this.root.querySelector(".attached").hidden = !files.length;
-    this.editButton = this.root.querySelector(".edit");
-    this.editButton.addEventListener("click", () => this.edit());
+    this.root.querySelector(".edit").addEventListener("click", () => this.edit());
     setUpActions(this.root, message, common);
   }
 
   edit() {
-    const form = fromTemplate("editor-template");
-    const area = form.querySelector("textarea");
-    const close = () => {
-      form.remove();
-      this.root.classList.remove("editing");
-      this.editButton.focus();
-    };
-    const submit = () => {
-      const text = area.value.trim();
-      if (text || this.message.attachments) this.resend(text);
-    };
-    area.value = this.message.content;
-    area.addEventListener("input", () => fitHeight(area));
-    area.addEventListener("keydown", (event) => {
-      if (isSendKey(event)) {
-        event.preventDefault();
-        submit();
-      } else if (event.key === "Escape" && !event.isComposing) {
-        event.stopPropagation();
-        close();
-      }
-    });
-    form.querySelector(".cancel").addEventListener("click", close);
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      submit();
-    });
-    this.root.classList.add("editing");
-    this.text.after(form);
-    fitHeight(area);
-    area.focus();
+    const { content, attachments } = this.message;
+    const save = (text) => (text || attachments) && this.resend(text);
+    edit(this.root, this.text, { text: content, label: t`Send again`, save });
   }
 }
 
+// Edits the text of a message in place of it; `save(text)` is called with what came of it.
+function edit(root, shown, { text, label, save }) {
+  const form = fromTemplate("editor-template");
+  const area = form.querySelector("textarea");
+  form.querySelector(".primary").textContent = label;
+  const close = () => {
+    form.remove();
+    root.classList.remove("editing");
+    root.querySelector(".edit").focus();
+  };
+  const submit = () => save(area.value.trim());
+  area.value = text;
+  area.addEventListener("input", () => fitHeight(area));
+  area.addEventListener("keydown", (event) => {
+    if (isSendKey(event)) {
+      event.preventDefault();
+      submit();
+    } else if (event.key === "Escape" && !event.isComposing) {
+      event.stopPropagation();
+      close();
+    }
+  });
+  form.querySelector(".cancel").addEventListener("click", close);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit();
+  });
+  root.classList.add("editing");
+  shown.after(form);
+  fitHeight(area);
+  area.focus();
+}
+
 export class AssistantView {
-  // `again()` asks for this answer anew, `proceed()` for more of it.
-  constructor(message, { again, proceed, ...common }) {
-    this.message = message;
+  // `again()` asks for this answer anew, `proceed()` for more of it; `rewrite(text)` puts another one
+  // beside it, `choose()`, where there is one, goes on from this one of two. `waits(call)` is whether a call is
+  // for the visitor to `decide(call, word)`: "allow", "always" or "decline"; `runs(call)` whether it runs.
+  constructor(message, { again, proceed, rewrite, choose, waits, runs, decide, ...common }) {
+    Object.assign(this, { message, waits, runs, decide });
     this.root = fromTemplate("assistant-template");
     const part = (name) => this.root.querySelector(name);
     this.waiting = part(".waiting");
@@ -88,6 +96,13 @@ export class AssistantView {
     this.proceed = part(".proceed");
     this.proceed.addEventListener("click", proceed);
     part(".again").addEventListener("click", again);
+    part(".edit").addEventListener("click", () => {
+      const save = (text) => text && rewrite(text);
+      edit(this.root, part(".answer"), { text: message.content, label: t`Keep`, save });
+    });
+    setUpReading(part(".read-aloud"), () => this.answer.spokenFrom(0, true));
+    part(".choose").hidden = !choose;
+    part(".choose").addEventListener("click", () => choose());
     part(".retry").addEventListener("click", again);
     setUpActions(this.root, message, common);
   }
@@ -100,10 +115,13 @@ export class AssistantView {
     this.root.setAttribute("aria-busy", String(busy));
     this.waiting.hidden = !busy || Boolean(begun);
     this.showProgress();
-    this.proceed.hidden = !message.content || Boolean(message.toolCalls);
+    this.proceed.hidden = !isCut(message);
+    this.root.querySelector(".edit").hidden = !message.content || Boolean(message.toolCalls);
+    this.root.querySelector(".name").textContent = message.model ?? "";
+    this.root.querySelector(".name").hidden = !message.pair;
     this.answer.update(message.content);
     this.showReasoning(busy);
-    this.showTools();
+    this.showTools(busy);
     this.remark.textContent = busy ? "" : remarkOn(message);
     this.remark.hidden = !this.remark.textContent;
     this.failure.querySelector("p").textContent = message.error ?? "";
@@ -122,7 +140,7 @@ export class AssistantView {
     const { processed, total } = progress;
     bar.max = total;
     bar.value = processed;
-    const text = `Reading the prompt: ${processed} of ${total} tokens`;
+    const text = t`Reading the prompt: ${processed} of ${total} tokens`;
     this.waiting.querySelector(".read").textContent = text;
   }
 
@@ -133,27 +151,41 @@ export class AssistantView {
     this.thoughts.update(message.reasoning);
     const thinking = busy && !message.content;
     const seconds = message.thoughtSeconds;
-    const done = seconds >= 1 ? `Thought for ${seconds.toFixed(1)} s` : "Thoughts";
-    this.reasoning.querySelector("summary").textContent = thinking ? "Thinking…" : done;
+    const done = seconds >= 1 ? t`Thought for ${seconds.toFixed(1)} s` : t`Thoughts`;
+    this.reasoning.querySelector("summary").textContent = thinking ? t`Thinking…` : done;
     this.reasoning.classList.toggle("thinking", thinking);
   }
 
-  showTools() {
+  showTools(busy) {
     const calls = this.message.toolCalls?.filter(Boolean) ?? [];
     calls.forEach((call, i) => {
-      const node = this.tools.children[i] ?? this.tools.appendChild(toolCall());
-      node.querySelector("summary b").textContent = call.name;
-      node.querySelector("code").textContent = pretty(call.arguments);
+      const node = this.tools.children[i] ?? this.tools.appendChild(this.toolCall(i));
+      const part = (name) => node.querySelector(name);
+      const waits = !busy && this.waits(call);
+      part("summary b").textContent = call.name;
+      part(".arguments code").textContent = pretty(call.arguments);
+      part(".result").hidden = call.result === undefined;
+      part(".result").textContent = call.result === undefined ? "" : pretty(call.result);
+      part(".running").hidden = !this.runs(call);
+      // Nobody can allow what is folded away.
+      if (waits || this.runs(call)) node.open = true;
+      part(".ask").hidden = !waits;
     });
+  }
+
+  toolCall(i) {
+    const node = fromTemplate("tool-template");
+    for (const word of ["allow", "always", "decline"]) {
+      const decide = () => this.decide(this.message.toolCalls.filter(Boolean)[i], word);
+      node.querySelector(`.${word}`).addEventListener("click", decide);
+    }
+    return node;
   }
 }
 
-function toolCall() {
-  const pre = element("pre", { tabindex: "0", role: "region", "aria-label": "Arguments" });
-  pre.append(element("code"));
-  const summary = element("summary", {}, "Calls ", element("b"));
-  return element("details", { class: "tool" }, summary, pre);
-}
+// Whether an answer ended before the model had ended it: at a limit, by hand, with the connection.
+const isCut = ({ content, finish, toolCalls, edited }) =>
+  Boolean(content) && finish !== "stop" && !toolCalls && !edited;
 
 function pretty(json) {
   try {
@@ -163,11 +195,12 @@ function pretty(json) {
   }
 }
 
-function remarkOn({ stopped, finish, error, content, reasoning, toolCalls }) {
-  if (stopped) return "Stopped.";
-  if (finish === "length") return "Cut off at the limit of tokens.";
+function remarkOn({ stopped, finish, error, content, reasoning, toolCalls, edited }) {
+  if (edited) return t`Edited by you.`;
+  if (stopped) return t`Stopped.`;
+  if (finish === "length") return t`Cut off at the limit of tokens.`;
   if (!error && !content && !toolCalls) {
-    return reasoning ? "There was no answer after the thoughts." : "The answer is empty.";
+    return reasoning ? t`There was no answer after the thoughts.` : t`The answer is empty.`;
   }
   return "";
 }
@@ -175,9 +208,9 @@ function remarkOn({ stopped, finish, error, content, reasoning, toolCalls }) {
 function describeFigures(figures) {
   if (!figures?.tokens) return "";
   const { tokens, rate, promptTokens, firstSeconds } = figures;
-  const parts = [`${tokens} token${tokens === 1 ? "" : "s"}`];
-  if (rate) parts.push(`${rate.toFixed(1)} tokens/s`);
-  if (firstSeconds !== null) parts.push(`first after ${firstSeconds.toFixed(2)} s`);
-  if (promptTokens) parts.push(`prompt of ${promptTokens}`);
+  const parts = [tokens === 1 ? t`1 token` : t`${tokens} tokens`];
+  if (rate) parts.push(t`${rate.toFixed(1)} tokens/s`);
+  if (firstSeconds !== null) parts.push(t`first after ${firstSeconds.toFixed(2)} s`);
+  if (promptTokens) parts.push(t`prompt of ${promptTokens}`);
   return parts.join(" · ");
 }

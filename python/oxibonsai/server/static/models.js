@@ -2,21 +2,24 @@
 
 import { describe, describeModel, isRouter, listModels, setLoaded } from "./api.js";
 import { byId, element } from "./dom.js";
-import { openSettings, showDefaults } from "./settings.js";
+import { askForKey } from "./key_dialog.js";
+import { showDefaults } from "./settings.js";
 import { loadKey, loadSettings, saveSettings } from "./storage.js";
+import { t } from "./words.js";
 
 const POLL = 1000; // milliseconds between two looks at a model that is being loaded
 const STATES = {
-  unloaded: "not loaded",
-  loading: "loading …",
-  downloading: "downloading …",
-  failed: "failed to load",
-  sleeping: "asleep",
+  unloaded: t`not loaded`,
+  loading: t`loading …`,
+  downloading: t`downloading …`,
+  failed: t`failed to load`,
+  sleeping: t`asleep`,
 };
 
 export class Models {
   contextSize = null; // tokens
   sees = false; // whether it takes pictures
+  draws = false; // whether another one draws pictures
   known = Promise.resolve(); // once both are known of the chosen model
   states = new Map(); // by id, of a server that loads models on demand
 
@@ -29,11 +32,17 @@ export class Models {
       saveSettings({ ...loadSettings(), model: this.chosen });
       this.known = this.describe();
     });
+    this.second = byId("second-model");
     byId("load").addEventListener("click", () => this.toggle());
   }
 
   get chosen() {
     return this.select.value;
+  }
+
+  // Those that answer: the chosen one, and another one beside it.
+  get asked() {
+    return [this.chosen, ...(this.second.value ? [this.second.value] : [])];
   }
 
   refresh() {
@@ -44,15 +53,17 @@ export class Models {
 
   async load() {
     try {
-      const models = await listModels(loadKey());
+      const all = await listModels(loadKey());
+      const models = all.filter(({ makes }) => makes === "text");
+      this.draws = all.some(({ makes }) => makes === "image");
       // A server with one model has nothing to load, whatever state it reports.
       const states = await isRouter(loadKey());
       this.show(models.map(({ id, state }) => ({ id, state: states ? state : undefined })));
-      this.notice("");
+      this.notice(models.length ? "" : t`The server has no model that chats.`);
       await this.describe();
     } catch (error) {
       this.notice(describe(error));
-      if (error.status === 401) openSettings("key");
+      if (error.status === 401) askForKey();
     }
   }
 
@@ -66,10 +77,20 @@ export class Models {
     this.select.replaceChildren(...options);
     if (wanted) this.select.value = wanted;
     this.select.disabled = !models.length;
+    this.showSecond(ids);
     this.showLoad();
     if ([...this.states.values()].includes("loading")) {
       this.timer = setTimeout(() => this.refresh(), POLL);
     }
+  }
+
+  // A second model is for a comparison: it isn't remembered.
+  showSecond(ids) {
+    const wanted = this.second.value;
+    const none = element("option", { value: "" }, t`Compare with …`);
+    this.second.replaceChildren(none, ...ids.map((id) => element("option", { value: id }, id)));
+    this.second.value = ids.includes(wanted) ? wanted : "";
+    this.second.hidden = ids.length < 2;
   }
 
   showLoad() {
@@ -77,7 +98,7 @@ export class Models {
     const button = byId("load");
     button.hidden = !state;
     button.disabled = state === "loading";
-    button.textContent = state === "loaded" ? "Unload" : "Load";
+    button.textContent = state === "loaded" ? t`Unload` : t`Load`;
   }
 
   // What the server says of the chosen model: its context, its defaults, whether it sees.

@@ -31,7 +31,7 @@ export const GROUPS = [
       real("frequency_penalty", "Frequency penalty", -2, 2),
       real("dry_multiplier", "DRY multiplier", 0),
       real("dry_base", "DRY base", 0),
-      whole("dry_allowed_length", "DRY allowed length", 0),
+      whole("dry_allowed_length", "DRY allowed length", 1),
       whole("dry_penalty_last_n", "DRY last n", -1),
     ],
   },

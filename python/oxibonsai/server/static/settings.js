@@ -28,9 +28,9 @@ export function setUpSettings(saved) {
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const { theme, system, model } = loadSettings();
+    const { theme, system, model, tools } = loadSettings();
     const thinking = form.elements.thinking.value;
-    const settings = { theme, system, model, ...readSampling(form) };
+    const settings = { theme, system, model, tools, ...readSampling(form) };
     if (thinking) settings.thinking = thinking;
     saveSettings(settings);
     saveKey(form.elements.key.value.trim());
@@ -47,7 +47,7 @@ export function showDefaults(params) {
   fillSampling(form, readSampling(form), defaults);
 }
 
-export function openSettings(field = "temperature") {
+export function openSettings() {
   const form = byId("settings-form");
   const settings = loadSettings();
   fillSampling(form, settings, defaults);
@@ -55,5 +55,5 @@ export function openSettings(field = "temperature") {
   form.elements.key.value = loadKey();
   const dialog = byId("settings");
   if (!dialog.open) dialog.showModal();
-  form.elements[field].focus();
+  form.elements.temperature.focus();
 }

@@ -1,15 +1,21 @@
 // The list of conversations; on a narrow page it slides in over the text.
 
 import { matches, titleOf } from "./conversation.js";
+import { ConversationDialog } from "./conversation_dialog.js";
 import { byId, element } from "./dom.js";
 import { allConversations, deleteConversation, loadConversation, saveConversation } from "./storage.js";
 import { exportAll } from "./transfer.js";
+import { t } from "./words.js";
 
 export class Sidebar {
-  // `open(id)` shows a conversation, `create()` a new one; `removed(ids)`, `renamed(id, title)` and
+  running = new Set();
+  folded = new Set(); // names of folders
+
+  // `open(id)` shows a conversation, `create()` a new one; `removed(ids)`, `changed(id, values)` and
   // `imported(file)` tell of what was done here.
-  constructor({ open, create, removed, renamed, imported }) {
-    Object.assign(this, { open, removed, renamed });
+  constructor({ open, create, removed, changed, imported }) {
+    Object.assign(this, { open, removed, changed });
+    this.dialog = new ConversationDialog({ changed });
     byId("new").addEventListener("click", () => {
       this.slide(false);
       create();
@@ -17,7 +23,7 @@ export class Sidebar {
     byId("menu").addEventListener("click", () => this.slide(!this.isOut));
     byId("veil").addEventListener("click", () => this.slide(false));
     byId("sidebar").addEventListener("keydown", (event) => this.escape(event));
-    byId("search").addEventListener("input", () => this.show(this.currentId));
+    byId("search").addEventListener("input", () => this.show());
     byId("export").addEventListener("click", exportAll);
     byId("clear").addEventListener("click", () => this.clear());
     byId("import").addEventListener("click", () => byId("import-file").click());
@@ -33,7 +39,7 @@ export class Sidebar {
     if (event.key !== "Escape") return;
     if (event.target.id === "search" && event.target.value) {
       event.target.value = "";
-      this.show(this.currentId);
+      this.show();
     } else if (this.isOut) {
       this.slide(false);
       byId("menu").focus();
@@ -56,17 +62,36 @@ export class Sidebar {
     if (out) byId("new").focus();
   }
 
-  show(currentId) {
-    this.currentId = currentId;
+  // `running` are the ids of conversations in which something is being written.
+  show(currentId = this.currentId, running = this.running) {
+    Object.assign(this, { currentId, running });
     // A title that is being written is not taken from under the hands.
     if (byId("conversations").querySelector("input")) return;
     const all = allConversations();
     const query = byId("search").value.trim();
     const found = query ? all.filter((conversation) => matches(conversation, query)) : all;
-    byId("conversations").replaceChildren(...found.map((one) => this.row(one)));
+    const pinned = found.filter((one) => one.pinned);
+    const rest = found.filter((one) => !one.pinned);
+    const names = [...new Set(rest.map(({ folder }) => folder))].filter(Boolean).sort();
+    byId("conversations").replaceChildren(
+      ...(pinned.length ? [this.folder(t`Pinned`, pinned)] : []),
+      ...names.map((name) => this.folder(name, rest.filter(({ folder }) => folder === name))),
+      ...rest.filter(({ folder }) => !folder).map((one) => this.row(one)),
+    );
     byId("no-match").hidden = !query || found.length > 0;
     byId("search").disabled = !all.length && !query;
     byId("export").disabled = byId("clear").disabled = !all.length;
+  }
+
+  folder(name, conversations) {
+    const rows = element("ul", {}, ...conversations.map((one) => this.row(one)));
+    const details = element("details", {}, element("summary", {}, name), rows);
+    // What is looked for is not folded away.
+    details.open = !this.folded.has(name) || Boolean(byId("search").value.trim());
+    details.addEventListener("toggle", () => {
+      if (!byId("search").value.trim()) this.folded[details.open ? "delete" : "add"](name);
+    });
+    return element("li", { class: "folder" }, details);
   }
 
   row(conversation) {
@@ -74,26 +99,34 @@ export class Sidebar {
     const title = titleOf(conversation);
     const open = element("button", { type: "button", class: "open", title }, title);
     if (id === this.currentId) open.setAttribute("aria-current", "true");
+    if (this.running.has(id)) {
+      const label = t`Being answered:`;
+      open.prepend(element("span", { class: "writing", role: "img", "aria-label": label }));
+    }
     open.addEventListener("click", () => {
       this.slide(false);
       this.open(id);
     });
     const rename = element("button", { type: "button", class: "rename" }, "✎");
-    rename.setAttribute("aria-label", `Rename “${title}”`);
+    rename.setAttribute("aria-label", t`Rename “${title}”`);
     const remove = element("button", { type: "button", class: "remove" }, "×");
-    remove.setAttribute("aria-label", `Delete “${title}”`);
+    remove.setAttribute("aria-label", t`Delete “${title}”`);
     remove.addEventListener("click", () => {
-      if (!confirm(`Delete “${title}”?`)) return;
+      if (!confirm(t`Delete “${title}”?`)) return;
       deleteConversation(id);
       this.removed([id]);
     });
-    const row = element("li", {}, open, rename, remove);
+    const more = element("button", { type: "button", class: "more" }, "⋯");
+    more.setAttribute("aria-label", t`Folder, pin and files of “${title}”`);
+    more.setAttribute("aria-haspopup", "dialog");
+    more.addEventListener("click", () => this.dialog.open(conversation, title));
+    const row = element("li", {}, open, more, rename, remove);
     rename.addEventListener("click", () => this.rename(row, conversation));
     return row;
   }
 
   rename(row, { id, title }) {
-    const input = element("input", { type: "text", "aria-label": "Title", maxlength: "200" });
+    const input = element("input", { type: "text", "aria-label": t`Title`, maxlength: "200" });
     input.value = title || row.querySelector(".open").textContent;
     let done = false;
     const finish = (keep) => {
@@ -105,9 +138,9 @@ export class Sidebar {
       if (keep && text && stored) {
         stored.title = text;
         saveConversation(stored);
-        this.renamed(id, text);
+        this.changed(id, { title: text });
       } else {
-        this.show(this.currentId);
+        this.show();
       }
     };
     input.addEventListener("keydown", (event) => {
@@ -125,8 +158,11 @@ export class Sidebar {
 
   clear() {
     const ids = allConversations().map(({ id }) => id);
-    const count = ids.length === 1 ? "the one conversation" : `all ${ids.length} conversations`;
-    if (!confirm(`Delete ${count} in this browser?`)) return;
+    const question =
+      ids.length === 1
+        ? t`Delete the one conversation in this browser?`
+        : t`Delete all ${ids.length} conversations in this browser?`;
+    if (!confirm(question)) return;
     ids.forEach(deleteConversation);
     this.removed(ids);
   }

@@ -5,6 +5,7 @@ import { readConversation } from "./conversation.js";
 // Two servers behind one host, told apart by their prefix, keep apart what they store.
 export const PREFIX = `oxibonsai:${location.pathname}:`;
 const CONVERSATION = `${PREFIX}conversation:`;
+const DRAFT = `${PREFIX}draft:`;
 const SETTINGS = `${PREFIX}settings`;
 const PROMPTS = `${PREFIX}prompts`;
 const KEY = `${PREFIX}key`;
@@ -28,8 +29,31 @@ export function saveConversation(conversation) {
   return write(localStorage, CONVERSATION + conversation.id, conversation);
 }
 
+// Keeps one message of a conversation that may have gone on elsewhere; nothing where it is deleted.
+export function saveMessage(id, message) {
+  const conversation = loadConversation(id);
+  const at = conversation?.messages.findIndex((other) => other.id === message.id) ?? -1;
+  if (at < 0) return;
+  conversation.messages[at] = message;
+  saveConversation(conversation);
+}
+
 export function deleteConversation(id) {
   localStorage.removeItem(CONVERSATION + id);
+  localStorage.removeItem(DRAFT + id);
+}
+
+// What is written but not sent: { text, files } by conversation, "" for a new one; null where there is none.
+export const loadDraft = (id) => read(localStorage, DRAFT + id);
+
+export function saveDraft(id, draft) {
+  if (draft) write(localStorage, DRAFT + id, draft);
+  else localStorage.removeItem(DRAFT + id);
+}
+
+export function allDrafts() {
+  const keys = Object.keys(localStorage).filter((key) => key.startsWith(DRAFT));
+  return keys.map((key) => read(localStorage, key));
 }
 
 export const loadSettings = () => read(localStorage, SETTINGS) ?? {};

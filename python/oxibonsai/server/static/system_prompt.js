@@ -2,6 +2,7 @@
 
 import { byId, element } from "./dom.js";
 import { loadPrompts, loadSettings, savePrompts, saveSettings } from "./storage.js";
+import { t } from "./words.js";
 
 const PRESETS = {
   Concise: "Answer briefly and to the point. Leave out introductions and summaries.",
@@ -44,7 +45,7 @@ export class SystemPrompt {
   show() {
     const text = this.current().replace(/\s+/g, " ");
     const short = text.length > 80 ? `${text.slice(0, 79)}…` : text;
-    byId("open-prompt").textContent = text ? `System prompt: ${short}` : "Add a system prompt";
+    byId("open-prompt").textContent = text ? t`System prompt: ${short}` : t`Add a system prompt`;
   }
 
   open() {
@@ -61,7 +62,7 @@ export class SystemPrompt {
     const { preset } = this.form.elements;
     const names = [...new Set([...Object.keys(PRESETS), ...Object.keys(loadPrompts())])];
     const options = names.map((name) => element("option", { value: name }, name));
-    preset.replaceChildren(element("option", { value: "" }, "Choose …"), ...options);
+    preset.replaceChildren(element("option", { value: "" }, t`Choose …`), ...options);
     preset.value = chosen;
     this.showRemove();
   }

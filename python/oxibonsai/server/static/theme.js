@@ -2,7 +2,13 @@
 
 import { byId } from "./dom.js";
 import { loadSettings, saveSettings } from "./storage.js";
+import { t } from "./words.js";
 
+const LABELS = {
+  system: t`Colours: as the system`,
+  light: t`Colours: light`,
+  dark: t`Colours: dark`,
+};
 const NEXT = { system: "light", light: "dark", dark: "system" };
 
 export function setUpTheme() {
@@ -16,7 +22,7 @@ export function setUpTheme() {
 
 function show(theme) {
   document.documentElement.dataset.theme = theme;
-  const label = `Colours: ${theme === "system" ? "as the system" : theme}`;
+  const label = LABELS[theme];
   byId("theme").setAttribute("aria-label", label);
   byId("theme").title = label;
 }

@@ -1,4 +1,4 @@
-"""Content-addressed files on disk: named by their SHA-256, each content stored once."""
+"""Content-addressed contents on disk or in the database, named by SHA-256 and stored once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import fcntl
 import hashlib
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete, insert, select
 
 from oxibonsai.server.stores.errors import StoreError, TooLargeError
+from oxibonsai.server.stores.tables import file_contents
 
 _PIECE = 2**20
 
@@ -160,3 +162,76 @@ def _errors(path: Path) -> Iterator[None]:
         yield
     except OSError as e:
         raise StoreError(f"cannot use {path}: {e.strerror or e}") from e
+
+
+_PIECES_IN_MEMORY = 4
+
+
+class BlobTable:
+    """Contents in a table; uploads and downloads pass through a folder of this server.
+
+    Args:
+        folder: Created if missing.
+
+    Raises:
+        StoreError: The folder can't be created.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._uploads = BlobFolder(folder)
+        self._folder = folder
+
+    def receive(self, source: IO[bytes], max_bytes: int) -> AbstractContextManager[Upload]:
+        """Do what :meth:`BlobFolder.receive` does."""
+        return self._uploads.receive(source, max_bytes)
+
+    def keep(self, connection: Connection, upload: Upload) -> None:
+        """Write an upload to the table; it is durable when the transaction ends."""
+        table = file_contents
+        there = select(table.c.piece).where(table.c.sha256 == upload.sha256).limit(1)
+        if connection.execute(there).first() is not None:
+            return
+        with upload.path.open("rb") as file:
+            index, data = 0, file.read(_PIECE)
+            while data or index == 0:  # an empty content has one piece
+                row = {"sha256": upload.sha256, "piece": index, "data": data}
+                connection.execute(insert(table).values(**row))
+                index, data = index + 1, file.read(_PIECE)
+
+    def open(self, connection: Connection, sha256: str) -> IO[bytes]:
+        """Open a copy of a content, which is gone when it is closed.
+
+        Raises:
+            StoreError: It does not exist, or the disk is full.
+        """
+        table = file_contents
+        # One statement, which sees all pieces or, of a content that is being deleted, none.
+        query = select(table.c.data).where(table.c.sha256 == sha256).order_by(table.c.piece)
+        rows = connection.execute(query.execution_options(yield_per=_PIECES_IN_MEMORY)).scalars()
+        found = False
+        try:
+            with contextlib.ExitStack() as stack:
+                file = stack.enter_context(tempfile.TemporaryFile(dir=self._folder))
+                for data in rows:
+                    file.write(data)
+                    found = True
+                if not found:
+                    raise StoreError(f"the content {sha256} is gone")
+                file.seek(0)
+                stack.pop_all()
+                return file
+        except OSError as e:
+            raise StoreError(f"cannot use {self._folder}: {e.strerror or e}") from e
+
+    def remove(self, connection: Connection, sha256: str) -> None:
+        """Delete a content; idempotent."""
+        connection.execute(delete(file_contents).where(file_contents.c.sha256 == sha256))
+
+    def contents(self, connection: Connection) -> Iterator[str]:
+        """Yield the names of all contents."""
+        names = select(file_contents.c.sha256).where(file_contents.c.piece == 0)
+        yield from connection.execute(names).scalars()
+
+    def sweep_uploads(self) -> None:
+        """Do what :meth:`BlobFolder.sweep_uploads` does."""
+        self._uploads.sweep_uploads()

@@ -92,7 +92,7 @@ class Collection:
         self, connection: Connection, owner: str, body: Object, *, parent: str | None = None,
         **columns: Any,
     ) -> Object:  # fmt: skip
-        """:meth:`create` within an existing transaction."""
+        """Do what :meth:`create` does within an existing transaction."""
         object_id = body.get("id") or new_id(self._prefix)
         if not isinstance(object_id, str) or not _ID.fullmatch(object_id):
             raise RequestError(f"{object_id!r} can't be the id of a {self._noun}")

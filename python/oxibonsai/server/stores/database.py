@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -17,7 +18,6 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.server.stores.errors import StoreError
-from oxibonsai.server.stores.permits import Permits
 from oxibonsai.server.stores.tables import OBJECTS, SCHEMA_VERSION, metadata, schema_version
 
 _BUSY_SECONDS = 10
@@ -96,7 +96,7 @@ class Database:
 
     @contextlib.contextmanager
     def write_unnoted(self) -> Iterator[Connection]:
-        """:meth:`write` without the context manager of :attr:`writing`."""
+        """Do what :meth:`write` does without the context manager of :attr:`writing`."""
         options = {"oxibonsai_write": True}
         with (
             self._writers.one(),
@@ -107,7 +107,7 @@ class Database:
             yield connection
 
     def lock(self, connection: Connection, name: str) -> None:
-        """Locks ``name`` until the transaction ends; SQLite's write lock covers all names."""
+        """Lock ``name`` until the transaction ends; SQLite's write lock covers all names."""
         if not self._is_sqlite:
             digest = hashlib.sha256(name.encode()).digest()
             key = int.from_bytes(digest[:8], "big", signed=True)
@@ -236,3 +236,47 @@ def _turn_on_wal(connection: sqlite3.Connection) -> None:
             if "locked" not in str(e) or time.monotonic() >= deadline:
                 raise
             time.sleep(0.01)
+
+
+# Short enough that readiness probes are answered within 5 s.
+PATIENCE_SECONDS = 3.0
+
+
+class Permits:
+    """Limits the writes of a process, so that a store that hangs does not block all its threads.
+
+    Args:
+        count: Number of concurrent writes.
+        name: Name of the store, for error messages.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count = count
+        self._name = name
+        self._changed = threading.Condition()
+        self._begun: dict[object, float] = {}  # monotonic seconds, the oldest first
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Wait for a permit and hold it.
+
+        Raises:
+            StoreError: The current writes have taken longer than ``PATIENCE_SECONDS``.
+        """
+        me = object()
+        with self._changed:
+            while len(self._begun) >= self._count:
+                rest = next(iter(self._begun.values())) + PATIENCE_SECONDS - time.monotonic()
+                if rest <= 0:
+                    raise StoreError(
+                        f"the store {self._name} can't be used now: another write has waited for "
+                        f"more than {PATIENCE_SECONDS:g} s"
+                    )
+                self._changed.wait(rest)
+            self._begun[me] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._begun[me]
+                self._changed.notify()

@@ -68,7 +68,7 @@ class DatabaseLock:
         self._thread.start()
 
     def close(self) -> None:
-        """Releases the lock."""
+        """Release the lock."""
         self._closed.set()
         self._thread.join()
 

@@ -112,5 +112,5 @@ class FileStore(Collection):
 
 
 def is_expired(file: Object) -> bool:
-    """Whether a file has expired and must be treated as deleted."""
+    """Return whether a file has expired and must be treated as deleted."""
     return file.get("expires_at") is not None and file["expires_at"] <= time.time()

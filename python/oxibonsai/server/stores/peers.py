@@ -80,7 +80,7 @@ class Peers(DatabaseLock):
         self._work = work
 
     def ask_to_cancel(self, server: int, key: Key) -> None:
-        """Asks a server to cancel the background task of an object; it looks every second.
+        """Ask a server to cancel the background task of an object; it looks every second.
 
         Raises:
             StoreError: The database can't be used.
@@ -114,7 +114,7 @@ class Peers(DatabaseLock):
         self._sweep(connection, living, self._work)
 
     def _sweep(self, connection: Connection, living: frozenset[int], work: PeerWork) -> None:
-        """Sweeps when a server was missing for some beats, and once after the start."""
+        """Sweep when a server was missing for some beats, and once after the start."""
         self._seen.append(living)
         if len(self._seen) < _MISSED_BEATS:
             return

@@ -1,24 +1,128 @@
-"""The store: everything that the server keeps between requests."""
+"""The store: everything that the server keeps between requests, and whether it is writable."""
 
 from __future__ import annotations
 
+import contextlib
 import io
+import logging
 import secrets
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import delete, func, select, union_all
+from sqlalchemy import ColumnElement, bindparam, delete, func, select, union_all
+from sqlalchemy.dialects.postgresql import insert
 
+from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.server.stores import tables
-from oxibonsai.server.stores.blob_table import BlobTable
-from oxibonsai.server.stores.blobs import BlobFolder, Blobs
+from oxibonsai.server.stores.blobs import BlobFolder, Blobs, BlobTable
 from oxibonsai.server.stores.collection import Collection, new_id
 from oxibonsai.server.stores.database import Database
-from oxibonsai.server.stores.errors import TooLargeError
-from oxibonsai.server.stores.faults import Faults
+from oxibonsai.server.stores.errors import StoreError, TooLargeError
 from oxibonsai.server.stores.files import FileStore
-from oxibonsai.server.stores.rate_limits import SharedRateLimits
+from oxibonsai.server.stores.tables import rate_limits
+
+_log = logging.getLogger("oxibonsai.server")
+
+_PROBE_SECONDS = 5.0
+
+
+class Faults:
+    """Records failed writes, and detects when writes work again.
+
+    Args:
+        probe: Writes something; raises a StoreError on failure.
+    """
+
+    def __init__(self, probe: Callable[[], None]) -> None:
+        self._probe = probe
+        self._lock = threading.Lock()
+        self._failing = False
+        self._closed = threading.Event()
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last known write failed."""
+        return self._failing
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Wrap a block that writes."""
+        try:
+            yield
+        except StoreError as e:
+            with self._lock:
+                begins, self._failing = not self._failing, True
+            if begins:
+                _log.error("%s", e)
+                threading.Thread(target=self._wait, name="store-faults", daemon=True).start()
+            raise
+
+    def close(self) -> None:
+        """Stop probing."""
+        self._closed.set()
+
+    def _wait(self) -> None:
+        while not self._closed.wait(_PROBE_SECONDS):
+            with contextlib.suppress(StoreError):
+                self._probe()
+                break
+        else:
+            return
+        with self._lock:
+            self._failing = False
+        _log.info("the store is writable again")
+
+
+class SharedRateLimits:
+    """Allows ``burst`` requests at once and ``rate`` per second, for each owner, over all servers.
+
+    A bucket is one number, the time at which it will be full again: a token that is taken moves it by
+    ``1 / rate``, and there is one as long as it is at most ``(burst - 1) / rate`` away. So a request
+    costs one statement, and the clock is the database's.
+
+    Args:
+        database: A PostgreSQL database.
+        rate: Tokens per second.
+        burst: Capacity of a bucket in tokens.
+    """
+
+    def __init__(self, database: Database, rate: float, burst: int) -> None:
+        self._database = database
+        self._step = 1 / rate
+        self._most = (burst - 1) / rate
+
+    def take(self, owner: str) -> float:
+        """Take a token.
+
+        Returns:
+            0 if there was one, else the seconds until there will be.
+
+        Raises:
+            StoreError: The database can't be used.
+        """
+        table, now = rate_limits, _now()
+        begun = func.greatest(table.c.full_at, now)
+        statement = insert(table).values(owner=bindparam("who"), full_at=now + self._step)
+        statement = statement.on_conflict_do_update(
+            index_elements=[table.c.owner],
+            set_={"full_at": begun + self._step},
+            where=begun - now <= self._most,
+        )
+        with self._database.write() as connection:
+            taken = connection.execute(statement.returning(table.c.full_at), {"who": owner})
+            if taken.first() is not None:
+                return 0.0
+            left = select(table.c.full_at - now - self._most).where(table.c.owner == owner)
+            return max(float(connection.execute(left).scalar_one()), 0.001)
+
+
+def _now() -> ColumnElement[Any]:
+    """Return the database's clock, in seconds."""
+    return func.extract("epoch", func.clock_timestamp())
+
 
 _PROBE_BYTES = 64 * 1024
 _FULL_SECONDS = 3600.0  # more than the clocks of servers differ
@@ -69,7 +173,7 @@ class Store:
         db.writing = self._faults.noted
 
     def shared_rate_limits(self, rate: float, burst: int) -> SharedRateLimits:
-        """Token buckets of all servers that share the database, which is PostgreSQL."""
+        """Return the token buckets of all servers that share the database, which is PostgreSQL."""
         return SharedRateLimits(self._database, rate, burst)
 
     @property
@@ -131,3 +235,24 @@ class Store:
             connection.execute(delete(table).where(table.c.owner == _NOBODY))
         with self._blobs.receive(io.BytesIO(bytes(_PROBE_BYTES)), _PROBE_BYTES):
             pass
+
+
+_EVERY_SECONDS = 3600.0
+
+
+def start_housekeeping(store: Store, retention_seconds: float) -> None:
+    """Delete old objects and orphaned contents, now and every hour."""
+
+    def run() -> None:
+        while True:
+            try:
+                forgotten = store.forget_old(retention_seconds)
+                store.files.sweep()
+                store.forget_rate_limits()
+            except OxiBonsaiError as e:
+                _log.error("housekeeping: %s", e)
+            else:
+                _log.debug("housekeeping: %d old objects deleted", forgotten)
+            time.sleep(_EVERY_SECONDS)
+
+    threading.Thread(target=run, name="housekeeping", daemon=True).start()

@@ -25,18 +25,18 @@ CLIP_MEAN: Channels = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD: Channels = (0.26862954, 0.26130258, 0.27577711)
 HALF: Channels = (0.5, 0.5, 0.5)
 
-# A picture of one row would grow to gigabytes where its shorter side is brought to a model's size.
+# An image of one row would grow to gigabytes where its shorter side is brought to a model's size.
 _MOST_RESIZED = 1 << 25
 
 
 class ImageProcessor(Protocol):
-    """Makes of a picture what a tower reads, with the numbers of the model's own processor.
+    """Makes of an image what a tower reads, with the numbers of the model's own processor.
 
     Pixels are those of transformers' processors of version 5 with their Pillow backend, bit by bit.
     """
 
-    def prepare(self, picture: DecodedImage) -> PixelGrid:
-        """Return the picture resized, cut into tiles and normalised.
+    def prepare(self, image: DecodedImage) -> PixelGrid:
+        """Return the image resized, cut into tiles and normalised.
 
         Raises:
             RequestError: Its shape is nothing for this model.
@@ -46,11 +46,11 @@ class ImageProcessor(Protocol):
 
 @dataclass(frozen=True)
 class PixelBounds:
-    """Bounds on what a picture of any size is resized to.
+    """Bounds on what an image of any size is resized to.
 
     Attributes:
         unit: Side of what becomes one token, in pixels.
-        least: Pixels; smaller pictures are enlarged.
+        least: Pixels; smaller images are enlarged.
         most: Pixels; larger ones are reduced.
     """
 
@@ -61,15 +61,17 @@ class PixelBounds:
     def with_tokens(self, least: int | None, most: int | None) -> PixelBounds:
         """Return other bounds, in tokens of an image; None: as it is.
 
+        A model's own lower bound does not hold where it is above the upper one that is given.
+
         Raises:
             RequestError: They exclude each other.
         """
         area = self.unit**2
-        changed = PixelBounds(
-            self.unit,
-            self.least if least is None else least * area,
-            self.most if most is None else most * area,
-        )
+        upper = self.most if most is None else most * area
+        lower = self.least if least is None else least * area
+        if least is None and most is not None and lower > upper:
+            lower = area
+        changed = PixelBounds(self.unit, lower, upper)
         if changed.least > changed.most:
             raise RequestError(
                 f"a picture would have at least {changed.least // area} tokens and at most "
@@ -78,10 +80,10 @@ class PixelBounds:
         return changed
 
     def fit(self, size: Size, tokens: Size) -> Size:
-        """Rows and columns of tokens, in about the picture's ratio.
+        """Return rows and columns of tokens, in about the image's ratio.
 
         Args:
-            size: Of the picture, in pixels.
+            size: Of the image, in pixels.
             tokens: Rows and columns that it has by itself.
         """
         height, width = size
@@ -119,7 +121,7 @@ def check_size(image: Image.Image, size: Size) -> None:
 def as_pixels(
     tiles: Iterable[Image.Image], mean: Channels, std: Channels
 ) -> npt.NDArray[np.float32]:
-    """Tiles of one size as float32 [tiles, 3, height, width]: ``(value / 255 - mean) / std``.
+    """Return the tiles of one size as float32 [tiles, 3, height, width]: ``(value / 255 - mean) / std``.
 
     Rounded to float32 after the division by 255 and after each further step.
     """

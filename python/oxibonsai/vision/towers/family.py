@@ -19,7 +19,7 @@ def filled(
 
 
 def count_tiles(pixels: PixelGrid, size: int) -> int:
-    """Squares of ``size`` pixels that a picture was cut into, with one of the whole where they are more.
+    """Squares of ``size`` pixels that an image was cut into, with one of the whole where they are more.
 
     Raises:
         RequestError: It was prepared for another tower.
@@ -47,16 +47,16 @@ class Family(Protocol):
 
     @property
     def processor(self) -> ImageProcessor:
-        """Prepares pictures."""
+        """Return what prepares images."""
         ...
 
     @property
     def width(self) -> int:
-        """Columns of a row."""
+        """Return the columns of a row."""
         ...
 
     def count_rows(self, pixels: PixelGrid) -> int:
-        """Positions that a picture takes; RequestError where it is none for this tower."""
+        """Return the positions that an image takes; RequestError where it is none for this tower."""
         ...
 
     def layout(self, pixels: PixelGrid) -> list[str | int]:
@@ -67,7 +67,7 @@ class Family(Protocol):
         """Return the marker's replacement.
 
         Args:
-            pixels: The picture.
+            pixels: The image.
             digest: Names it and the tower.
         """
         ...

@@ -1,6 +1,6 @@
 """LLaVA 1.5 and 1.6: CLIP over square tiles.
 
-1.6 has an overview of the picture and tiles of it: the rows of the tiles lie as the picture does, without
+1.6 has an overview of the image and tiles of it: the rows of the tiles lie as the image does, without
 those that only padding went into, and each line of them ends with a learned row.
 """
 
@@ -84,7 +84,7 @@ class LlavaTower:
         return count + (bottom - top) * (right - left + 1)
 
     def _shown(self, pixels: PixelGrid) -> tuple[int, int, int, int]:
-        """Top, bottom, left and right of the patches of all tiles that show the picture."""
+        """Top, bottom, left and right of the patches of all tiles that show the image."""
         rows, cols = (n * self._config.side for n in pixels.tiles)
         height, width = pixels.original_size
         if min(height, width) < 1:

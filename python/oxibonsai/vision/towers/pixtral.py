@@ -1,4 +1,4 @@
-"""Pixtral and Mistral Small 3: pictures of any size, in rows that ``[IMG_BREAK]`` divides.
+"""Pixtral and Mistral Small 3: images of any size, in rows that ``[IMG_BREAK]`` divides.
 
 The patches of a square are joined to one, where the model has a merger.
 """
@@ -78,7 +78,7 @@ class PixtralTower:
         return g.rms_norm(x, w.vector(f"{name}.weight", x.cols), self._config.layer_norm_eps)
 
     def _grid(self, pixels: PixelGrid) -> tuple[int, int]:
-        """Rows and columns of patches."""
+        """Return rows and columns of patches."""
         tiles, _, height, width = pixels.pixels.shape
         size = self._config.patch_size
         whole = size * self._merge

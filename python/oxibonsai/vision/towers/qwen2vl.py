@@ -1,6 +1,6 @@
-"""Qwen2-VL and Qwen2.5-VL: pictures of any size.
+"""Qwen2-VL and Qwen2.5-VL: images of any size.
 
-Qwen2.5-VL's layers attend within windows of the picture, but for every n-th; its patches go window
+Qwen2.5-VL's layers attend within windows of the image, but for every n-th; its patches go window
 after window.
 """
 
@@ -9,18 +9,79 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from oxibonsai.devices import Device
-from oxibonsai.graph import Builder, Value
+from oxibonsai.errors import RequestError
+from oxibonsai.graph import AxialRope, Builder, Value
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
-from oxibonsai.vision.config import read_vision
+from oxibonsai.vision.config import VisionConfig, read_square, read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
-from oxibonsai.vision.patches import merge_order, window_order
-from oxibonsai.vision.towers.any_size import AnySize
+from oxibonsai.vision.patches import Floats, merge_order, patches_of, window_order
+from oxibonsai.vision.processors import Qwen2VLProcessor
 
-# What the models' own processor has where the file does not say: pixels of a picture.
+THETA = 10000.0
+_FRAMES = 2  # that one patch covers; of an image both are the same
+
+
+class AnySize:
+    """Sizes and patches of an image.
+
+    Args:
+        keys: Of the file.
+        config: Of the tower.
+        min_pixels: Of an image, where the file does not say.
+        max_pixels: Likewise.
+    """
+
+    def __init__(self, keys: Keys, config: VisionConfig, min_pixels: int, max_pixels: int) -> None:
+        self.config = config
+        self.merge = read_square(keys, "vision.spatial_merge_size", 2)
+        self.rope = AxialRope((config.head_dim // 2, config.head_dim // 2), THETA)
+        self.processor = Qwen2VLProcessor(
+            patch_size=config.patch_size,
+            merge_size=self.merge,
+            min_pixels=keys.integer("vision.image_min_pixels", min_pixels),
+            max_pixels=keys.integer("vision.image_max_pixels", max_pixels),
+            image_mean=config.image_mean,
+            image_std=config.image_std,
+        )
+
+    def grid(self, pixels: PixelGrid) -> tuple[int, int]:
+        """Return rows and columns of patches; RequestError where the image has other sides."""
+        tiles, _, height, width = pixels.pixels.shape
+        whole = self.config.patch_size * self.merge
+        if tiles != 1 or height % whole != 0 or width % whole != 0:
+            raise RequestError(
+                f"{tiles} tiles of {width} x {height} pixels; this tower reads one whose sides are "
+                f"multiples of {whole}"
+            )
+        return height // self.config.patch_size, width // self.config.patch_size
+
+    def count_rows(self, pixels: PixelGrid) -> int:
+        """See :class:`oxibonsai.vision.towers.family.Family`."""
+        rows, cols = self.grid(pixels)
+        return rows * cols // self.merge**2
+
+    def patches(self, pixels: PixelGrid, order: npt.NDArray[np.int64]) -> Floats:
+        """Return patches in an order, with both frames: float32 [patches, 2 * 3 * size * size]."""
+        patches = patches_of(pixels.pixels[0], self.config.patch_size)
+        return np.tile(patches.reshape(len(order), -1)[order], (1, _FRAMES))
+
+    def positions(self, pixels: PixelGrid, order: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Row and column of each patch: int32 [patches, 2]."""
+        at = np.indices(self.grid(pixels), dtype=np.int32).reshape(2, -1).T
+        return np.ascontiguousarray(at[order])
+
+    def token_grid(self, pixels: PixelGrid) -> tuple[int, int, int]:
+        """Return frames, rows and columns of what an image becomes."""
+        rows, cols = self.grid(pixels)
+        return 1, rows // self.merge, cols // self.merge
+
+
+# What the models' own processor has where the file does not say: pixels of an image.
 _MIN_PIXELS, _MAX_PIXELS = 56 * 56, 3584 * 3584
 _WINDOW_PIXELS = 112
 _WINDOWS = "windows"
@@ -42,7 +103,7 @@ class Qwen2VLTower:
     def __init__(self, keys: Keys, w: Weights, device: Device, *, windowed: bool) -> None:
         self._config = c = read_vision(keys)
         self._sizes = AnySize(keys, c, _MIN_PIXELS, _MAX_PIXELS)
-        self._period, self._window = 1, 0  # every layer sees the whole picture
+        self._period, self._window = 1, 0  # every layer sees the whole image
         self._windowed = windowed
         if windowed:
             keys.flag("use_silu", True)

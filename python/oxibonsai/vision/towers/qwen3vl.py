@@ -1,4 +1,4 @@
-"""Qwen3-VL and Qwen3.5: pictures of any size, rows for the first layers of the language model, too.
+"""Qwen3-VL and Qwen3.5: images of any size, rows for the first layers of the language model, too.
 
 Patches go in squares of ``merge * merge``, which follow each other and become one row at the end.
 """
@@ -17,9 +17,9 @@ from oxibonsai.vision import transformer as t
 from oxibonsai.vision.config import read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
 from oxibonsai.vision.patches import Floats, merge_order, resample_places
-from oxibonsai.vision.towers.any_size import AnySize
+from oxibonsai.vision.towers.qwen2vl import AnySize
 
-# What the models' own processor has where the file does not say: pixels of a picture.
+# What the models' own processor has where the file does not say: pixels of an image.
 _MIN_PIXELS, _MAX_PIXELS = 256 * 256, 4096 * 4096
 
 

@@ -1,4 +1,4 @@
-"""Operations of OpenAI's API, but for Assistants."""
+"""Operations of OpenAI's API, Assistants among them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,31 @@ from oxibonsai.server.admin.operations.shapes import (
     object_of,
     page_of,
 )
-from oxibonsai.server.openai.schemas.assistants import MetadataChange
-from oxibonsai.server.openai.schemas.batches import BatchCreate
+from oxibonsai.server.openai.conversations import CompletionQuery
+from oxibonsai.server.openai.schemas.assistants import (
+    AssistantChange,
+    AssistantCreate,
+    MessageCreate,
+    MetadataChange,
+    RunCreate,
+    ThreadAndRunCreate,
+    ThreadChange,
+    ThreadCreate,
+    ToolOutputs,
+)
 from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
-from oxibonsai.server.openai.schemas.completion import CompletionBody
-from oxibonsai.server.openai.schemas.conversations import ConversationCreate, ConversationItems
-from oxibonsai.server.openai.schemas.embeddings import EmbeddingBody, NativeEmbeddingBody
-from oxibonsai.server.openai.schemas.files import UploadForm
-from oxibonsai.server.openai.schemas.images import EditForm, GenerationBody
-from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
-from oxibonsai.server.openai.stored_completions import CompletionQuery
+from oxibonsai.server.openai.schemas.completion import (
+    CompletionBody,
+    EmbeddingBody,
+    NativeEmbeddingBody,
+)
+from oxibonsai.server.openai.schemas.files import BatchCreate, EditForm, GenerationBody, UploadForm
+from oxibonsai.server.openai.schemas.responses import (
+    ConversationCreate,
+    ConversationItems,
+    InputTokensRequest,
+    ResponseRequest,
+)
 from oxibonsai.server.paging import PageQuery
 
 _MODEL = object_of("model", "created", "owned_by")
@@ -60,6 +75,14 @@ OPENAI = {
         response=_CHAT,
         streams=True,
         needs=Feature.GENERATION,
+    ),
+    "kept_answers.follow": Operation(
+        "Join a streamed answer that was asked for with background",
+        media_type="text/event-stream",
+    ),
+    "kept_answers.cancel": Operation(
+        "End a streamed answer that was asked for with background",
+        response=object_of("chat.completion", "cancelled"),
     ),
     "chat.count_tokens": Operation(
         "Count the tokens of a conversation",
@@ -175,4 +198,63 @@ OPENAI = {
     "batches.list_batches": Operation("List batches", query=PageQuery, response=page_of(_BATCH)),
     "batches.get": Operation("Get a batch", response=_BATCH),
     "batches.cancel": Operation("Cancel a batch", response=_BATCH),
+}
+
+
+_ASSISTANT = object_of("assistant", "created_at", "model", "instructions", "tools", "metadata")
+_THREAD = object_of("thread", "created_at", "metadata")
+_THREAD_MESSAGE = object_of("thread.message", "created_at", "thread_id", "role", "content")
+_RUN = object_of("thread.run", "created_at", "thread_id", "assistant_id", "status")
+_STEP = object_of("thread.run.step", "created_at", "run_id", "thread_id", "status", "step_details")
+
+ASSISTANTS = {
+    "assistants.create": Operation(
+        "Create an assistant", body=AssistantCreate, response=_ASSISTANT
+    ),
+    "assistants.list_assistants": Operation(
+        "List assistants", query=PageQuery, response=page_of(_ASSISTANT)
+    ),
+    "assistants.get": Operation("Get an assistant", response=_ASSISTANT),
+    "assistants.change": Operation(
+        "Change an assistant", body=AssistantChange, response=_ASSISTANT
+    ),
+    "assistants.delete": Operation(
+        "Delete an assistant", response=deleted_object("assistant.deleted")
+    ),
+    "threads.create": Operation("Create a thread", body=ThreadCreate, response=_THREAD),
+    "threads.get": Operation("Get a thread", response=_THREAD),
+    "threads.change": Operation("Change a thread", body=ThreadChange, response=_THREAD),
+    "threads.delete": Operation("Delete a thread", response=deleted_object("thread.deleted")),
+    "thread_messages.create": Operation(
+        "Add a message", body=MessageCreate, response=_THREAD_MESSAGE
+    ),
+    "thread_messages.list_messages": Operation(
+        "List messages", query=PageQuery, response=page_of(_THREAD_MESSAGE)
+    ),
+    "thread_messages.get": Operation("Get a message", response=_THREAD_MESSAGE),
+    "thread_messages.change": Operation(
+        "Change a message's metadata", body=MetadataChange, response=_THREAD_MESSAGE
+    ),
+    "thread_messages.delete": Operation(
+        "Delete a message", response=deleted_object("thread.message.deleted")
+    ),
+    "runs.create_thread_and_run": Operation(
+        "Create a thread and run it",
+        body=ThreadAndRunCreate,
+        response=_RUN,
+        streams=True,
+        needs=Feature.GENERATION,
+    ),
+    "runs.create": Operation(
+        "Run a thread", body=RunCreate, response=_RUN, streams=True, needs=Feature.GENERATION
+    ),
+    "runs.list_runs": Operation("List runs", query=PageQuery, response=page_of(_RUN)),
+    "runs.get": Operation("Get a run", response=_RUN),
+    "runs.change": Operation("Change a run's metadata", body=MetadataChange, response=_RUN),
+    "runs.cancel": Operation("Cancel a run", response=_RUN),
+    "runs.submit": Operation(
+        "Submit tool outputs to a run", body=ToolOutputs, response=_RUN, streams=True
+    ),
+    "run_steps.steps": Operation("List run steps", query=PageQuery, response=page_of(_STEP)),
+    "run_steps.step": Operation("Get a run step", response=_STEP),
 }

@@ -1,8 +1,9 @@
-"""Schemas that the operations of several APIs share."""
+"""Schemas that the operations of several APIs share, and operations of the server itself."""
 
 from __future__ import annotations
 
-from oxibonsai.server.admin.openapi import Schema, object_with
+from oxibonsai.server.admin.features import Feature
+from oxibonsai.server.admin.openapi import Operation, Schema, object_with
 
 
 def object_of(kind: str, *required: str) -> Schema:
@@ -36,3 +37,26 @@ def deleted_object(kind: str) -> Schema:
 
 
 COUNT = object_with("input_tokens", input_tokens={"type": "integer"})
+
+
+_STATUS = object_with("status", status={"const": "ok"})
+
+SERVER = {
+    "health.health": Operation("Health: the model is loaded", response=_STATUS, public=True),
+    "health.livez": Operation("Liveness: the process runs", response=_STATUS, public=True),
+    "health.readyz": Operation("Readiness: requests are accepted", response=_STATUS, public=True),
+    "metrics.show": Operation(
+        "Metrics for Prometheus", media_type="text/plain", needs=Feature.METRICS
+    ),
+    "openapi.openapi": Operation("This document", response=object_with("openapi", "paths")),
+    "page.index": Operation("The chat page", media_type="text/html", public=True),
+    "page.routes": Operation("The page of all routes", media_type="text/html", public=True),
+    "page.asset": Operation("A file of the chat page", media_type="*/*", public=True),
+    "page.preview": Operation(
+        "The frame of the chat page's previews", media_type="text/html", public=True
+    ),
+    "page.font": Operation("A font of the chat page", media_type="*/*", public=True),
+    "page.vendored": Operation(
+        "A third-party script of the chat page", media_type="*/*", public=True
+    ),
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oxibonsai.chat import ChatRequest
+from oxibonsai.server.described_json import described_json
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.paging import all_of, json_size
 from oxibonsai.server.stores import Object, Store
@@ -138,7 +139,7 @@ def _structure(form: str | Object | None) -> Structure | None:
         return None
     if form["type"] == "json_object":
         return Structure.json_object()
-    return Structure.described_json(form["json_schema"]["schema"])
+    return described_json(form["json_schema"]["schema"], strict=form["json_schema"].get("strict"))
 
 
 def _without_none(tool: Object) -> Object:

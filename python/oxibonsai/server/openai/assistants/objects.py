@@ -38,7 +38,7 @@ def tokens(prompt: int, completion: int) -> Object:
 
 
 def now() -> int:
-    """Unix time in seconds."""
+    """Return Unix time in seconds."""
     return int(time.time())
 
 

@@ -21,12 +21,12 @@ from oxibonsai.server.openai.assistants.objects import (
 )
 from oxibonsai.server.openai.assistants.run_work import RunWork
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks
+from oxibonsai.server.openai.prompts import fitting_prompt
 from oxibonsai.server.openai.schemas.assistants import (
     MessageCreate,
     RunFields,
     ToolOutput,
 )
-from oxibonsai.server.openai.truncation import fitting_prompt
 from oxibonsai.server.paging import all_of
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.server import Server
@@ -113,7 +113,7 @@ class RunService:
     def submit(
         self, owner: str, thread_id: str, run_id: str, outputs: Sequence[ToolOutput]
     ) -> tuple[Object, BackgroundTask]:
-        """Continues a run with the outputs of its tool calls.
+        """Continue a run with the outputs of its tool calls.
 
         Raises:
             ApiError: 400 if it does not wait for exactly these outputs.
@@ -145,7 +145,7 @@ class RunService:
     def _queue_again(
         self, owner: str, thread_id: str, run_id: str, given: dict[str, str]
     ) -> tuple[Object, BackgroundTask]:
-        """Queues the run that these outputs continue; returns it with its new background task."""
+        """Queue the run that these outputs continue; return it with its new background task."""
 
         def queue(run: Object) -> Object:
             _check_outputs(run, given)  # it may have been cancelled
@@ -283,7 +283,7 @@ class RunService:
         given = {"temperature": run["temperature"], "top_p": run["top_p"]}
         fields = SamplingFields.model_validate(given)
         return prepared, fields.sampling_params(
-            submitter.settings, engine.tokenizer, max_tokens=most
+            submitter.settings, engine, max_tokens=most, thinks=prepared.thinks
         )
 
     def _start(
@@ -305,7 +305,7 @@ class RunService:
         self._tasks.start((owner, run["id"]), task, go_on)
 
     def _give_up(self, owner: str, run_id: str, error: BaseException) -> None:
-        """Fails a run whose tool outputs can't be used, for example if they exceed the context."""
+        """Fail a run whose tool outputs can't be used, for example if they exceed the context."""
         last = {"code": "invalid_prompt", "message": str(error)}
         fields = {"status": "failed", "failed_at": now(), "last_error": last}
         self._store.runs.change(owner, run_id, lambda r: {**r, **fields, "usage": r["used"]})

@@ -97,12 +97,7 @@ class RunWork:
         if self._task.cancelled or choice is None:
             raise _CancelledError
         if choice.finish_reason == "tool_calls":
-            calls = [
-                {"id": c.id, "type": "function",
-                 "function": {"name": c.name, "arguments": c.arguments}}
-                for c in choice.reply.tool_calls
-            ]  # fmt: skip
-            self._require(calls)
+            self._require([call.message_form for call in choice.reply.tool_calls])
         elif choice.finish_reason == "length":
             self._leave("completed", reason="max_tokens")
             details = {"incomplete_details": {"reason": "max_completion_tokens"}}
@@ -253,7 +248,7 @@ class RunWork:
         return tokens(self._generation.prompt_tokens, self._generation.completion_tokens)
 
     def _unreported(self) -> Object:
-        """Tokens since the end of the last step."""
+        """Return tokens since the end of the last step."""
         so_far, told = self._this_round(), self._reported
         self._reported = so_far
         return {name: so_far[name] - told[name] for name in so_far}

@@ -1,16 +1,25 @@
-"""The conversation history: a stored conversation, or a chain of stored responses."""
+"""The conversation history: a stored conversation or a chain of responses, and its compaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.inputs import PromptLimit, TooLongError
 from oxibonsai.server.openai.responses.run import ENDED
-from oxibonsai.server.openai.schemas.responses import InputTokensRequest
+from oxibonsai.server.openai.schemas.responses import (
+    InputTokensRequest,
+    MessageItem,
+    ReasoningField,
+    TextField,
+    TextPart,
+    packed,
+)
 from oxibonsai.server.paging import all_of, json_size
 from oxibonsai.server.stores import Collection, NoSuchObjectError, Object, Store
+from oxibonsai.server.stores.collection import new_id
 
 _LONGEST = 2000
 # Texts of these are in every prompt; a chat template may leave out earlier thoughts and answers.
@@ -116,3 +125,52 @@ def _chain(store: Collection, owner: str, response_id: str | None) -> Iterator[O
 
 def _refusal(status: int, message: str, code: str | None = None) -> ApiError:
     return ApiError(status, message, param="previous_response_id", code=code)
+
+
+_ASKED = (
+    "Summarize our conversation so far, so that it can go on from your summary alone: what is "
+    "wanted, what was found and decided, names and numbers that matter, and what is still open. "
+    "Answer with the summary only."
+)
+_MOST_TOKENS = 1024
+
+
+def summary_request(
+    request: InputTokensRequest, items: Sequence[Object]
+) -> tuple[InputTokensRequest, list[Object]]:
+    """Return the request for a summary, and the conversation with the instruction appended."""
+    part = TextPart(type="input_text", text=_ASKED)
+    asked = MessageItem(type="message", role="user", content=[part])
+    plain = {
+        "truncation": "auto",
+        "tools": [],
+        "tool_choice": "auto",
+        "text": TextField(),
+        "reasoning": ReasoningField(effort="none"),
+    }
+    return request.model_copy(update=plain), [*items, asked.model_dump()]
+
+
+def summary_tokens(ctx_size: int) -> int:
+    """Return the maximum length of a summary in tokens, which is reserved in the context."""
+    return max(1, min(_MOST_TOKENS, ctx_size // 4))
+
+
+def compacted(items: Sequence[Object], response: Object) -> Object:
+    """Return the response body of ``/v1/responses/compact``.
+
+    Args:
+        items: The conversation.
+        response: The model's response to :func:`summary_request`.
+    """
+    messages = [item for item in response["output"] if item["type"] == "message"]
+    summary = "".join(part["text"] for message in messages for part in message["content"])
+    item = {"id": new_id("cmp_"), "type": "compaction", "encrypted_content": packed(summary)}
+    said = [i for i in items if i["type"] == "message" and i["role"] == "user"]
+    return {
+        "id": new_id("resp_"),
+        "object": "response.compaction",
+        "created_at": int(time.time()),
+        "output": [*said, item],
+        "usage": response["usage"],
+    }

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from oxibonsai.server.openai.schemas.compaction import unpacked
-from oxibonsai.server.openai.schemas.responses import Item, MessageItem
+from oxibonsai.server.openai.schemas.responses import Item, MessageItem, unpacked
 from oxibonsai.server.stores import Object
 from oxibonsai.server.stores.collection import new_id
 
@@ -17,6 +16,9 @@ _PREFIXES = {
     "reasoning": "rs_",
     "compaction": "cmp_",
 }
+
+
+_NO_TEXT = ("input_image", "input_file")
 
 
 def stored_items(given: Iterable[Item]) -> list[Object]:
@@ -90,11 +92,11 @@ def _message(item: Mapping[str, Any]) -> Object:
 
 
 def _content(parts: str | list[Object]) -> str | list[Object]:
-    """One text; with pictures, parts as of the chat API."""
-    if isinstance(parts, str) or all(part["type"] != "input_image" for part in parts):
+    """Return one text; with images or documents, parts as of the chat API."""
+    if isinstance(parts, str) or all(part["type"] not in _NO_TEXT for part in parts):
         return _text(parts)
     return [
-        part if part["type"] == "input_image" else {"type": "text", "text": _text([part])}
+        part if part["type"] in _NO_TEXT else {"type": "text", "text": _text([part])}
         for part in parts
     ]
 
@@ -110,7 +112,7 @@ _AUTHORITIES = ("system", "developer")
 
 def _joins(last: Object, message: Object) -> bool:
     if isinstance(message["content"], list) or isinstance(last["content"], list):
-        return False  # with pictures
+        return False  # with images
     if message["role"] in _AUTHORITIES:
         return last["role"] in _AUTHORITIES
     if message["role"] != "assistant" or last["role"] != "assistant":

@@ -8,8 +8,10 @@ from typing import Any
 from oxibonsai.chat import ChatRequest, PreparedPrompt
 from oxibonsai.engine import Engine
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.server.described_json import described_json
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.inputs import PromptLimit
+from oxibonsai.server.openai.prompts import fitting_prompt
 from oxibonsai.server.openai.responses.items import chat_messages
 from oxibonsai.server.openai.schemas.responses import (
     AllowedTools,
@@ -19,7 +21,6 @@ from oxibonsai.server.openai.schemas.responses import (
     ResponseRequest,
     SchemaFormat,
 )
-from oxibonsai.server.openai.truncation import fitting_prompt
 from oxibonsai.server.settings import Settings
 from oxibonsai.server.stores import Object
 from oxibonsai.server.submitter import Submitter
@@ -28,7 +29,7 @@ from oxibonsai.structured import Structure
 LOGPROBS = "message.output_text.logprobs"
 
 
-def make_turn(
+def prepare_response(
     submitter: Submitter,
     request: InputTokensRequest,
     items: Sequence[Object],
@@ -63,13 +64,16 @@ def make_turn(
     return fitting_prompt(prepared, len(items) - 1 if can_be_cut else 0, ctx_size - answer_tokens)
 
 
-def sampling(engine: Engine, request: ResponseRequest, settings: Settings) -> SamplingParams:
-    """Return the sampling parameters."""
+def sampling(
+    engine: Engine, request: ResponseRequest, settings: Settings, thinks: bool | None
+) -> SamplingParams:
+    """Return the sampling parameters; ``thinks`` as of :attr:`PreparedPrompt.thinks`."""
     wanted = LOGPROBS in (request.include or []) or bool(request.top_logprobs)
     return request.sampling_params(
         settings,
-        engine.tokenizer,
+        engine,
         max_tokens=request.max_output_tokens,
+        thinks=thinks,
         logprobs=wanted,
         top_logprobs=request.top_logprobs or 0,
     )
@@ -117,5 +121,5 @@ def _chat_tool(tool: FunctionTool) -> Object:
 def _structure(request: InputTokensRequest) -> Structure | None:
     form = request.text.format
     if isinstance(form, SchemaFormat):
-        return Structure.described_json(form.schema_)
+        return described_json(form.schema_, strict=form.strict)
     return Structure.json_object() if form.type == "json_object" else None

@@ -130,7 +130,7 @@ class ResponseRun:
     def events(
         self, generation: Generation, cancelled: Callable[[], bool]
     ) -> Iterator[Event | None]:
-        """All events up to the last; None when there was no output for a while.
+        """Yield all events up to the last; None when there was no output for a while.
 
         If the engine raises an error, the response fails. If iteration is stopped early, the response
         stays in progress: see :meth:`end`.
@@ -178,7 +178,7 @@ class ResponseRun:
         yield self._last("failed")
 
     def _is_one_call_too_many(self, delta: Delta | None) -> bool:
-        """Whether the model starts a call beyond ``max_tool_calls``; the response ends before it."""
+        """Return whether the model starts a call beyond ``max_tool_calls``; the response ends before it."""
         call, most = delta and delta.tool_call, self.response["max_tool_calls"]
         self._enough = bool(call and most is not None and call.index >= most)
         return self._enough
@@ -205,7 +205,7 @@ class ResponseRun:
         return event
 
     def _new_logprobs(self, generation: Generation) -> list[Object]:
-        """Log-probabilities of the tokens since the last delta; called for each delta."""
+        """Return log-probabilities of the tokens since the last delta; called for each delta."""
         if not self._logprobs:
             return []
         if self._shown is None:

@@ -11,14 +11,19 @@ from oxibonsai.chat import PreparedPrompt
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.elsewhere import Elsewhere, looks, wait_until_ended
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.disconnect import watched
+from oxibonsai.server.http.connection import watched
 from oxibonsai.server.inputs import PromptLimit, input_is_read
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
-from oxibonsai.server.openai.responses.compaction import compacted, summary_request, summary_tokens
-from oxibonsai.server.openai.responses.history import HistoryLimit, history
+from oxibonsai.server.openai.responses.history import (
+    HistoryLimit,
+    compacted,
+    history,
+    summary_request,
+    summary_tokens,
+)
 from oxibonsai.server.openai.responses.items import new_items, stored_items
 from oxibonsai.server.openai.responses.output import Event
-from oxibonsai.server.openai.responses.request import make_turn, sampling
+from oxibonsai.server.openai.responses.request import prepare_response, sampling
 from oxibonsai.server.openai.responses.run import ENDED, ResponseRun, new_response
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
 from oxibonsai.server.server import Server
@@ -66,8 +71,8 @@ class ResponseService:
         items = new_items(body.input) if body.conversation else stored_items(body.input)
         limit = PromptLimit(engine.ctx_size)
         # Not kept here while the response is generated.
-        prepared = make_turn(submitter, body, [*self._earlier(owner, body, limit), *items])
-        params = sampling(engine, body, submitter.settings)
+        prepared = prepare_response(submitter, body, [*self._earlier(owner, body, limit), *items])
+        params = sampling(engine, body, submitter.settings, prepared.thinks)
         response = new_response(body, submitter.model_id, params)
         run = ResponseRun(
             response,
@@ -94,7 +99,7 @@ class ResponseService:
         items = [*self._earlier(owner, body, limit), *stored_items(body.input)]
         if not (items or body.instructions):
             return 0
-        return len(make_turn(self._app.submitter, body, items, runs=False).ids)
+        return len(prepare_response(self._app.submitter, body, items, runs=False).ids)
 
     def compact(self, owner: str, body: InputTokensRequest) -> Object:
         """Return a summary of the conversation, which is not stored."""
@@ -107,15 +112,15 @@ class ResponseService:
             raise ApiError(400, "input: there is no conversation to summarize.", param="input")
         asked, conversation = summary_request(body, items)
         most = summary_tokens(engine.ctx_size)
-        prepared = make_turn(submitter, asked, conversation, answer_tokens=most)
+        prepared = prepare_response(submitter, asked, conversation, answer_tokens=most)
         request = ResponseRequest.model_validate({"max_output_tokens": most, "temperature": 0})
-        params = sampling(engine, request, submitter.settings)
+        params = sampling(engine, request, submitter.settings, prepared.thinks)
         response = new_response(request, submitter.model_id, params)
         self._finish(ResponseRun(response, engine.tokenizer), prepared, params)
         return compacted(items, response)
 
     def follow(self, owner: str, record: Object, after: int | None) -> Response:
-        """Streams the events of a background response after a sequence number, to its end.
+        """Stream the events of a background response after a sequence number, to its end.
 
         If they are not in the memory of this server, only the last event, which has the complete
         response.

@@ -105,8 +105,8 @@ class TextPart(Fields):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_picture(cls, part: Any) -> Any:
-        """Refuses pictures, which other routes read."""
+    def _no_image(cls, part: Any) -> Any:
+        """Refuse images, which other routes read."""
         if isinstance(part, dict) and part.get("type") in ("image_url", "image_file"):
             raise ValueError(
                 "threads hold no pictures in this version: send them to /v1/chat/completions or "

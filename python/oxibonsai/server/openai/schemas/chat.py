@@ -15,7 +15,7 @@ from oxibonsai.server.model_settings import ModelSettings
 from oxibonsai.server.openai.schemas.assistants import NamedFunction
 from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
-from oxibonsai.server.sampling_fields import SamplingFields
+from oxibonsai.server.sampling_fields import SamplingFields, SpeculationFields
 from oxibonsai.server.schemas.fields import (
     MOST_MESSAGES,
     MOST_TOOLS,
@@ -24,8 +24,12 @@ from oxibonsai.server.schemas.fields import (
     Fields,
     Metadata,
 )
-from oxibonsai.server.schemas.known import OLD_TOOLS, ConversationRequest
-from oxibonsai.server.speculation_fields import SpeculationFields
+from oxibonsai.server.schemas.known import (
+    OLD_TOOLS,
+    ConversationRequest,
+    Ignored,
+    Unsupported,
+)
 from oxibonsai.structured import Structure
 
 
@@ -41,6 +45,23 @@ class AllowedTools(Fields):
 
     type: Literal["allowed_tools"]
     allowed_tools: AllowedSet
+
+
+class ThinkingField(Fields):
+    """``thinking`` as Anthropic and DeepSeek have it."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = Field(None, ge=0)
+
+
+class ReasoningField(Fields):
+    """``reasoning`` as OpenAI's responses and OpenRouter have it."""
+
+    effort: Effort | None = None
+    enabled: bool | None = None
+    max_tokens: int | None = Field(None, ge=0)
+    summary: Annotated[Any, Ignored("reasoning is returned whole", "auto")] = None
+    exclude: Annotated[Any, Unsupported("leave reasoning_content unread", False)] = None
 
 
 class ConversationFields(Checked):
@@ -70,6 +91,13 @@ class ConversationFields(Checked):
     )  # fmt: skip
     reasoning_budget: int | None = Field(None, ge=-1, description="-1: no limit.")
     thinking_budget_tokens: int | None = Field(None, ge=-1, description="The same.")
+    enable_thinking: bool | None = Field(None, description="As in chat_template_kwargs.")
+    thinking: bool | ThinkingField | None = Field(
+        None, description="The same, with a budget if it is an object."
+    )
+    reasoning: ReasoningField | None = Field(
+        None, description="The same, with reasoning_effort and a budget."
+    )
 
     # OpenAI's predecessor of tools; rejected, since ignoring them would lose the calls.
     functions: Annotated[Any, OLD_TOOLS] = None
@@ -98,19 +126,31 @@ class ConversationFields(Checked):
         # Llama 3's and related templates use these names for the date and the tools.
         now = datetime.now()
         tools, choice = self._tools()
+        defaults = dict(settings.chat_template_kwargs)
+        thinks = defaults.pop("enable_thinking", None)
+        if settings.reasoning != "auto":
+            thinks = settings.reasoning == "on"
         options = {
             "functions": json.dumps(tools, indent=4) if tools else "",
             "date_string": now.strftime("%d %b %Y"),
             "datetime": now.strftime("%b %d %Y %H:%M:%S"),
+            **defaults,
             **(self.chat_template_kwargs or {}),
         }
         thinking = options.pop("enable_thinking", None)
         if thinking is not None and not isinstance(thinking, bool):
             raise RequestError("chat_template_kwargs.enable_thinking must be true or false")
-        if thinking is None and self.reasoning_effort is None and settings.reasoning != "auto":
-            thinking = settings.reasoning == "on"
-        budgets = (self.thinking_budget_tokens, self.reasoning_budget, settings.reasoning_budget)
-        budget = next(b for b in budgets if b is not None)
+        asked, reasoning = self.thinking, self.reasoning or ReasoningField.model_validate({})
+        effort = self.reasoning_effort or reasoning.effort
+        budgets = [self.thinking_budget_tokens, self.reasoning_budget, reasoning.max_tokens]
+        if isinstance(asked, ThinkingField):
+            budgets.insert(0, asked.budget_tokens)
+            asked = {"enabled": True, "disabled": False}.get(asked.type)
+        ways = (thinking, self.enable_thinking, asked, reasoning.enabled)
+        thinking = next((way for way in ways if way is not None), None)
+        if thinking is None and effort is None:
+            thinking = thinks
+        budget = next(b for b in [*budgets, settings.reasoning_budget] if b is not None)
         format_ = self.reasoning_format or settings.reasoning_format
         return ChatRequest(
             [*self.messages[:-1], _joined(last)] if with_answer else self.messages,
@@ -121,7 +161,7 @@ class ConversationFields(Checked):
             parallel_tool_calls=self.parallel_tool_calls is not False,
             structure=structure,
             enable_thinking=thinking,
-            reasoning_effort=self.reasoning_effort,
+            reasoning_effort=effort,
             split_reasoning=format_ != "none",
             thinking_budget=None if budget == -1 else budget,
             template_options=options,
@@ -160,6 +200,12 @@ class ChatBody(
         None, description="Keep the completion for GET /v1/chat/completions/{completion_id}."
     )
     metadata: Metadata | None = Field(None, description="Kept with a stored completion.")
+
+    background: bool | None = Field(
+        None,
+        description="With stream: go on when the client leaves, until the end or until "
+        "/v1/chat/completions/{completion_id}/cancel; .../stream joins the answer again.",
+    )
 
     @property
     def limit(self) -> int | None:

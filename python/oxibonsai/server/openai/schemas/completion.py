@@ -1,17 +1,16 @@
-"""The bodies of ``/v1/completions`` and of llama-server's ``/completion``."""
+"""The bodies of completions and embeddings, OpenAI's and llama-server's."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
-from oxibonsai.server.sampling_fields import MOST_TOKENS, SamplingFields
-from oxibonsai.server.schemas.fields import Fields, LoraScale
-from oxibonsai.server.schemas.known import ContinuationRequest
-from oxibonsai.server.speculation_fields import SpeculationFields
+from oxibonsai.server.sampling_fields import MOST_TOKENS, SamplingFields, SpeculationFields
+from oxibonsai.server.schemas.fields import Checked, Fields, LoraScale
+from oxibonsai.server.schemas.known import ContinuationRequest, VectorRequest
 
 MOST_PROMPTS = 256
 Mixed = Annotated[list[int | str], Field(max_length=MOST_TOKENS)]
@@ -83,3 +82,30 @@ class InfillBody(NativeCompletionBody):
     input_prefix: str
     input_suffix: str
     input_extra: list[InfillFile] | None = Field(None, max_length=256)
+
+
+class NativeEmbeddingBody(Checked):
+    """``POST /embedding``."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    content: Prompts | None = None
+    input: Prompts | None = Field(
+        None, description="Alternative name; takes precedence over content."
+    )
+
+
+class EmbeddingBody(VectorRequest):
+    """``POST /v1/embeddings``."""
+
+    input: Prompts
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = Field(None, ge=1)
+    pooling: Literal["mean", "cls", "last", "max"] | None = Field(
+        None, description="Pooling. Default: the server's, or the model's own."
+    )
+    normalize: bool | None = Field(None, description="Default: vectors of length 1.")
+    truncate_prompt_tokens: int | None = Field(
+        None, ge=-1, description="vLLM's: the first tokens of a longer text; -1: as many as fit."
+    )

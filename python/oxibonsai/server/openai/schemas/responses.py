@@ -1,15 +1,50 @@
-"""The body of ``POST /v1/responses``."""
+"""The bodies of ``/v1/responses`` and ``/v1/conversations``, and the compaction item."""
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from oxibonsai.server.openai.schemas.compaction import CompactionItem
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields, Metadata
 from oxibonsai.server.schemas.known import TextRequest
+
+
+def packed(summary: str) -> str:
+    """Return a summary as ``encrypted_content``; it is encoded, not encrypted."""
+    return base64.urlsafe_b64encode(json.dumps({"summary": summary}).encode()).decode()
+
+
+def unpacked(content: str) -> str:
+    """Return the summary.
+
+    Raises:
+        ValueError: It was not made by :func:`packed`.
+    """
+    try:
+        summary = json.loads(base64.b64decode(content, altchars=b"-_", validate=True))["summary"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        summary = None
+    if not isinstance(summary, str):
+        raise ValueError("this content was not made by this server")
+    return summary
+
+
+def _checked(content: str) -> str:
+    unpacked(content)
+    return content
+
+
+class CompactionItem(Fields):
+    """The result of ``/v1/responses/compact``."""
+
+    type: Literal["compaction"]
+    id: str | None = None
+    encrypted_content: Annotated[str, AfterValidator(_checked)]
+
 
 Role = Literal["user", "assistant", "system", "developer"]
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -37,6 +72,30 @@ class ImagePart(Fields):
         return self
 
 
+class FilePart(Fields):
+    """A PDF document: its content in base64, or a stored file."""
+
+    type: Literal["input_file"]
+    filename: str | None = None
+    file_data: str | None = None
+    file_id: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_address(cls, part: Any) -> Any:
+        if isinstance(part, dict) and part.get("file_url") is not None:
+            raise ValueError(
+                "file_url is not fetched: send file_data, or upload it and send file_id"
+            )
+        return part
+
+    @model_validator(mode="after")
+    def _given_once(self) -> FilePart:
+        if (self.file_data is None) == (self.file_id is None):
+            raise ValueError("an input_file has either file_data or file_id")
+        return self
+
+
 class RefusalPart(Fields):
     """A refusal by the model."""
 
@@ -44,7 +103,7 @@ class RefusalPart(Fields):
     refusal: str
 
 
-Part = Annotated[TextPart | ImagePart | RefusalPart, Field(discriminator="type")]
+Part = Annotated[TextPart | ImagePart | FilePart | RefusalPart, Field(discriminator="type")]
 
 
 class MessageItem(Fields):
@@ -249,3 +308,36 @@ def with_type(item: Any) -> Any:
         kind = "output_text" if item["role"] == "assistant" else "input_text"
         item["content"] = [{"type": kind, "text": item["content"]}]
     return item
+
+
+# OpenAI's limit of items that one request may add.
+MOST_ITEMS = 20
+
+
+class ConversationItems(Fields):
+    """``POST /v1/conversations/{conversation_id}/items``."""
+
+    items: list[Item] = Field(min_length=1, max_length=MOST_ITEMS)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, body: Any) -> Any:
+        return _with_types(body)
+
+
+class ConversationCreate(Fields):
+    """``POST /v1/conversations``."""
+
+    items: list[Item] | None = Field(None, max_length=MOST_ITEMS)
+    metadata: Metadata | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, body: Any) -> Any:
+        return _with_types(body)
+
+
+def _with_types(body: Any) -> Any:
+    """Normalize plain texts and messages without a type."""
+    items = body.get("items") if isinstance(body, dict) else None
+    return {**body, "items": [with_type(i) for i in items]} if isinstance(items, list) else body

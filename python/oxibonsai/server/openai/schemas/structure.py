@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from oxibonsai.errors import RequestError
+from oxibonsai.server.described_json import described_json
 from oxibonsai.server.schemas.fields import Checked
 from oxibonsai.structured import Structure
 
@@ -37,14 +38,15 @@ class ResponseFormat(Checked):
     )
 
     def structure(self) -> Structure | None:
-        """None for plain text."""
+        """Return the structure; None for plain text."""
         if self.type == "text":
             return None
         schema = self.schema_
         if self.json_schema is not None and self.json_schema.schema_ is not None:
             schema = self.json_schema.schema_
         if schema is not None:
-            return Structure.described_json(schema)
+            strict = self.json_schema.strict if self.json_schema is not None else None
+            return described_json(schema, strict=strict)
         if self.type == "json_schema":
             raise RequestError("response_format.json_schema.schema is missing")
         return Structure.json_object()
@@ -93,16 +95,16 @@ class StructureFields(Checked):
         plain = self.response_format
         if plain is not None and (structure := plain.structure()) is not None:
             asked["response_format"] = structure
-        ask("json_schema", Structure.described_json, self.json_schema)
+        ask("json_schema", described_json, self.json_schema)
         ask("grammar", Structure.gbnf, self.grammar or None)
-        ask("guided_json", Structure.described_json, self.guided_json)
+        ask("guided_json", described_json, self.guided_json)
         ask("guided_regex", Structure.regex, self.guided_regex)
         ask("guided_choice", Structure.choice, self.guided_choice)
         ask("guided_grammar", Structure.gbnf, self.guided_grammar)
         ask("regex", Structure.regex, self.regex)
         ask("choice", Structure.choice, self.choice)
         if (more := self.structured_outputs) is not None:
-            ask("structured_outputs.json", Structure.described_json, more.json_)
+            ask("structured_outputs.json", described_json, more.json_)
             ask("structured_outputs.json_object", _any_object, more.json_object or None)
             ask("structured_outputs.regex", Structure.regex, more.regex)
             ask("structured_outputs.choice", Structure.choice, more.choice)

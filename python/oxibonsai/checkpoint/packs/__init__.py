@@ -1,0 +1,1 @@
+"""How weights of few bits are packed in folders: a pack is several tensors, and one parameter."""

@@ -1,0 +1,153 @@
+"""All MCP servers of a configuration, for code without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from oxibonsai.errors import RequestError, needs_extra
+from oxibonsai.mcp.result import CallResult
+from oxibonsai.mcp.tool import McpTool
+from oxibonsai.output.tools.request import MAX_TOOLS
+
+if TYPE_CHECKING:
+    from oxibonsai.mcp.config import ServerConfig
+    from oxibonsai.mcp.connection import Connection, ServerState
+
+_log = logging.getLogger("oxibonsai.mcp")
+_Result = TypeVar("_Result")
+_POLL_SECONDS = 0.1
+_CLOSE_SECONDS = 15.0  # mcp gives a program some seconds, then kills it
+
+
+class McpServers:
+    """Servers, started in a thread of their own; a program ends with :meth:`close`.
+
+    Args:
+        configs: The servers; their names differ.
+        notice: Called with a line about what goes wrong with one, in that thread; None: it is logged.
+
+    Raises:
+        UnsupportedError: The package ``mcp`` is not installed.
+    """
+
+    def __init__(
+        self, configs: Sequence[ServerConfig], notice: Callable[[str], None] | None = None
+    ) -> None:
+        with needs_extra("mcp"):
+            import mcp  # noqa: F401
+        from oxibonsai.mcp.connection import START_SECONDS, Connection
+
+        # What it says of each request is no news; what matters comes as notices.
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)
+        self._start_seconds = START_SECONDS
+        self._notice = notice or _log.warning
+        self._connections: dict[str, Connection] = {}
+        self._configs, self._make = configs, Connection
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mcp", daemon=True)
+        self._thread.start()
+        self._begun.wait()
+
+    def __enter__(self) -> McpServers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._connections = {c.name: self._make(c, self._notice) for c in self._configs}
+        tasks = [asyncio.create_task(c.run()) for c in self._connections.values()]
+        self._begun.set()
+        await self._stop.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def close(self) -> None:
+        """End all servers that were started, and wait for them."""
+        if self._loop is None or self._stop is None or not self._thread.is_alive():
+            return
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_CLOSE_SECONDS)
+
+    def wait(self) -> None:
+        """Wait until each server has connected or failed once."""
+
+        async def settled() -> None:
+            for connection in self._connections.values():
+                await connection.settled.wait()
+
+        self._submit(settled()).result(self._start_seconds + _CLOSE_SECONDS)
+
+    def states(self) -> list[ServerState]:
+        """Return how the servers stand now."""
+        return [connection.state() for connection in self._connections.values()]
+
+    def tools(self) -> list[McpTool]:
+        """Return the tools of all servers that a model can be offered together.
+
+        Of tools whose names are the same, the first is there; those beyond the most that a request may
+        offer are left out, and a notice says so.
+        """
+        found: dict[str, McpTool] = {}
+        for connection in self._connections.values():
+            for tool in connection.tools:
+                found.setdefault(tool.name, tool)
+        tools = list(found.values())
+        if len(tools) > MAX_TOOLS:
+            self._notice(f"MCP: of {len(tools)} tools, {MAX_TOOLS} are offered; name fewer servers")
+        return tools[:MAX_TOOLS]
+
+    def call(
+        self, name: str, arguments: dict[str, Any], look: Callable[[], None] = lambda: None
+    ) -> CallResult:
+        """Call a tool and wait for its result; what goes wrong on the way is a result, too.
+
+        Args:
+            name: As :meth:`tools` has it.
+            arguments: What it is called with.
+            look: Called now and then; what it raises ends the call.
+
+        Raises:
+            RequestError: There is no such tool.
+        """
+        tool = next((t for t in self.tools() if t.name == name), None)
+        if tool is None:
+            raise RequestError(f"there is no tool {name[:80]!r} of an MCP server", param="tool")
+        work = self._connections[tool.server].call(tool.tool, arguments)
+        future: concurrent.futures.Future[CallResult] = self._submit(work)
+        try:
+            while True:
+                try:
+                    return future.result(_POLL_SECONDS)
+                except concurrent.futures.TimeoutError:
+                    if future.done():
+                        raise
+                    look()
+                except concurrent.futures.CancelledError:
+                    return CallResult("The call was ended with the MCP servers.", failed=True)
+        finally:
+            future.cancel()
+
+    def _submit(self, work: Coroutine[Any, Any, _Result]) -> concurrent.futures.Future[_Result]:
+        if self._loop is None or not self._thread.is_alive():
+            work.close()
+            raise RequestError("the MCP servers have been ended")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -1,0 +1,194 @@
+"""Drafters that propose a block of tokens at once (DFlash, DSpark, DFlash 2), compiled for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.architectures import dflash
+from oxibonsai.architectures.dflash import AFTER, BEFORE, BIAS, GATE, ROW
+from oxibonsai.architectures.layers.drafting import HIDDEN, LOGITS, STATES
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import Executable, KvPages, Slots
+from oxibonsai.errors import FormatError
+from oxibonsai.graph import Builder
+from oxibonsai.models.drafting import DrafterWeights
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.model import Model
+from oxibonsai.models.packing import pack
+
+Floats = npt.NDArray[np.float32]
+# The logit of a token that a drafter can't propose: of a finite value, so that any mask leaves a choice.
+_NEVER = np.float32(-1e30)
+_MASK = "tokenizer.ggml.mask_token_id"
+
+
+class BlockDrafter:
+    """A drafter's file, on the device of the model's last layers.
+
+    Args:
+        model: Whose hidden states it reads, and whose vocabulary it uses where it has none.
+        file: The drafter.
+
+    Attributes:
+        config: Its dimensions.
+
+    Raises:
+        FormatError: A key or a tensor is missing, or does not fit the model.
+        UnsupportedError: The file has a key or a tensor that is not known.
+    """
+
+    def __init__(self, model: Model, file: Checkpoint) -> None:
+        keys = Keys(file)
+        vocabulary = model.config.vocab_size
+        self.config = c = dflash.read_config(keys, vocabulary, file.file.get(_MASK))
+        keys.refuse_unread()
+        self._check_fit(model, file)
+        self._weights = w = DrafterWeights(file, model, norm=False)
+        self._device, stage = model.stages[-1]
+        width = model.config.hidden_size
+        graphs = [
+            self._described(lambda g: dflash.observing_pass(g, c, w, width)),
+            self._described(lambda g: dflash.drafting_pass(g, c, w)),
+        ]
+        if c.markov_rank > 0:
+            graphs.append(self._described(lambda g: dflash.markov_pass(g, c, w)))
+        if c.selector_rank > 0:
+            graphs.append(self._described(lambda g: dflash.pair_pass(g, c, w)))
+        self._confidence = self._read_confidence()
+        self._ids = self._read_ids()
+        w.refuse_unused()
+        packed = set(stage.matrices)
+        own = dict.fromkeys(m for graph in graphs for m in graph.matrices if m not in packed)
+        self._kept = (model, pack(list(own), file, self._device))
+        self._graphs = graphs
+        self._passes: list[Executable] = [self._device.compile(graph) for graph in graphs]
+
+    def _described(self, describe: Callable[[Builder], None]) -> _core.Graph:
+        builder = Builder(self._weights.rotation)
+        describe(builder)
+        return builder.graph
+
+    def _check_fit(self, model: Model, file: Checkpoint) -> None:
+        c, layers = self.config, model.config.num_hidden_layers
+        target = model.weights.checkpoint.path
+        if max(c.target_layers) > layers:
+            raise FormatError(
+                f"{file.path} reads hidden states of layer {max(c.target_layers)}, but {target} has "
+                f"{layers} layers: it drafts for another model"
+            )
+        if c.hidden_size != model.config.hidden_size and not file.has("token_embd.weight"):
+            raise FormatError(
+                f"{file.path} has {c.hidden_size} columns and no vocabulary of its own, but {target} has "
+                f"{model.config.hidden_size} columns: it drafts for another model"
+            )
+
+    def _read_confidence(self) -> tuple[Floats, Floats, float] | None:
+        """Return the weights of hidden states and of a Markov row, and the bias; None: there are none."""
+        c, w, name = self.config, self._weights, "conf_proj.weight"
+        if c.markov_rank == 0 or not w.has(name):
+            return None
+        size = c.hidden_size + c.markov_rank
+        shape = (size,) if len(w.shape(name)) == 1 else (1, size)
+        values = w.floats(name, *shape).ravel()
+        bias = w.bias("conf_proj", 1)
+        return (
+            values[: c.hidden_size],
+            values[c.hidden_size :],
+            0.0 if bias is None else float(bias[0]),
+        )
+
+    def _read_ids(self) -> npt.NDArray[np.int64] | None:
+        """Return the model's ids of the tokens that it can propose; None: of all."""
+        w, name = self._weights, "d2t"
+        if not w.has(name):
+            return None
+        w.leave_out(name)
+        file = w.checkpoint
+        ids = np.asarray(file.file.tensor_bytes(name)).view(np.int64)
+        vocabulary = self.config.vocab_size
+        if (
+            len(set(ids.tolist())) != self.config.draft_vocab_size
+            or not ((ids >= 0) & (ids < vocabulary)).all()
+        ):
+            raise FormatError(
+                f"{file.path}: tensor {name} is no list of different tokens of {vocabulary}"
+            )
+        return ids
+
+    @property
+    def has_confidence(self) -> bool:
+        """Whether it estimates how sure its tokens are; else their probabilities have to do."""
+        return self._confidence is not None
+
+    def new_pages(self, kv_type: str, pages: int) -> KvPages:
+        """Return the drafter's cache of keys and values."""
+        return self._device.make_pages(self._graphs[1].paged_layers, kv_type, pages)
+
+    def new_slots(self, count: int) -> Slots | None:
+        """Return slots for the rows before a block; None: it looks back at none."""
+        entries = self._graphs[1].slot_entries
+        return self._device.make_slots(entries, count) if entries else None
+
+    def observe(self, batch: _core.Batch, pools: list[KvPages], states: Floats) -> None:
+        """Take hidden states of texts into the cache.
+
+        Args:
+            batch: Positions in the texts; tokens don't count.
+            pools: Where the pages lie.
+            states: float32 [rows, target_layers * hidden].
+        """
+        batch.set_input(STATES, np.ascontiguousarray(states))
+        self._passes[0].run(batch, pools, None)
+
+    def draft(
+        self, batch: _core.Batch, pools: list[KvPages], slots: Slots | None
+    ) -> tuple[Floats, Floats, Floats]:
+        """Run blocks; their slots must hold zeros.
+
+        Args:
+            batch: Of each text its last token, then masks.
+            pools: Where the pages lie.
+            slots: Of :meth:`new_slots`.
+
+        Returns:
+            Of each output row: logits [outputs, vocabulary], hidden states [outputs, hidden], and what
+            the selector makes of them [outputs, selector_rank], of no columns without one.
+        """
+        results = self._passes[1].run(batch, pools, slots)
+        logits = self._of_model(results[LOGITS], _NEVER)
+        gate = results.get(GATE, np.empty((len(logits), 0), np.float32))
+        return logits, results[HIDDEN], gate
+
+    def markov(self, tokens: list[int]) -> tuple[Floats, Floats]:
+        """Return tokens' rows [n, markov_rank] and the biases of those after them [n, vocabulary]."""
+        results = self._passes[2].run(_every_row(tokens), [], None)
+        return results[ROW], self._of_model(results[BIAS], np.float32(0.0))
+
+    def pairs(self, tokens: list[int]) -> tuple[Floats, Floats]:
+        """Return tokens' rows of the selector as the one before and after, [n, selector_rank] each."""
+        results = self._passes[-1].run(_every_row(tokens), [], None)
+        return results[BEFORE], results[AFTER]
+
+    def confidence(self, hidden: Floats, markov_row: Floats) -> float:
+        """Return the estimate of how probable it is that a row's token is right."""
+        assert self._confidence is not None
+        of_hidden, of_row, bias = self._confidence
+        return float(1.0 / (1.0 + np.exp(-(hidden @ of_hidden + markov_row @ of_row + bias))))
+
+    def _of_model(self, rows: Floats, others: np.float32) -> Floats:
+        """Return rows over the model's vocabulary; ``others`` for tokens that can't be proposed."""
+        if self._ids is None:
+            return rows
+        whole = np.full((len(rows), self.config.vocab_size), others, np.float32)
+        whole[:, self._ids] = rows
+        return whole
+
+
+def _every_row(tokens: list[int]) -> _core.Batch:
+    batch = _core.Batch()
+    batch.add(tokens)
+    return batch
