@@ -1,7 +1,7 @@
 """Random Bonsai 2 models in each of the forms that they are published in, and transformers' twin.
 
-A model is the random GGUF file of ``bench/make_random_bonsai.py``, cut to two layers, one of each kind, and
-a small vocabulary; everything else has its published shape. The other forms hold the same codes and scales.
+A model is the random GGUF file of ``bench/make_random_bonsai.py``, whole or cut to few layers; the rest has
+its published shape. The other forms hold the same codes and scales.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Bonsai2:
     Attributes:
         path: Of the file.
         size: Its shape.
-        layers: It is cut to.
+        layers: Those that it is cut to.
     """
 
     path: Path
@@ -133,9 +133,9 @@ class Bonsai2:
         return values
 
 
-def make(folder: Path, size_name: str, *, tied: bool | None = None) -> Bonsai2:
-    """Write a random model of two layers in PQ2_0."""
-    size, type_name, layers = maker.BONSAI2[size_name], "PQ2_0", 2
+def make(folder: Path, size_name: str, *, layers: int = 2, tied: bool | None = None) -> Bonsai2:
+    """Write a random model of some layers in PQ2_0."""
+    size, type_name = maker.BONSAI2[size_name], "PQ2_0"
     size = size if tied is None else replace(size, tied=tied)
     path, whole = folder / f"{size_name}-{type_name}.gguf", folder / "random.gguf"
     maker.write(whole, size_name, type_name, layers, None, seed=3, size=size)
@@ -158,6 +158,10 @@ def log_decays(values: Floats) -> Floats:
 
 def walsh_hadamard(rows: npt.NDArray[Any], block: int) -> Floats:
     """Every row times the block-diagonal Sylvester matrix, over the root of the block; in float64."""
+    most = 2**25 // rows.shape[1]  # rows at a time: float64 of a whole vocabulary takes 20 GB
+    if len(rows) > most:
+        parts = [walsh_hadamard(rows[i : i + most], block) for i in range(0, len(rows), most)]
+        return np.concatenate(parts)
     values = rows.astype(np.float64).reshape(-1, block)
     step = 1
     while step < block:
@@ -174,7 +178,7 @@ def text_config(model: Bonsai2) -> dict[str, Any]:
     """``config.json`` of the language model."""
     size = model.size
     return {
-        "model_type": "qwen3_5_text", "vocab_size": ROWS, "hidden_size": size.hidden,
+        "model_type": "qwen3_5_text", "vocab_size": size.rows, "hidden_size": size.hidden,
         "intermediate_size": size.ff, "num_hidden_layers": model.layers,
         "num_attention_heads": size.heads, "num_key_value_heads": size.kv_heads,
         "head_dim": size.head_dim, "linear_num_key_heads": maker.KEY_HEADS,

@@ -37,6 +37,7 @@ from oxibonsai.output.tools import (
 from oxibonsai.structured import Structure
 from oxibonsai.structured.bridge import special_texts
 from oxibonsai.tokenizer import Tokenizer, Watch
+from oxibonsai.vision.image import PlacedImage
 from oxibonsai.vision.prompt_images import place_images
 
 _NO_LIMIT = 1 << 62
@@ -124,6 +125,15 @@ def prepare(
             special_tokens={t: i for i, t in special_texts(engine.tokenizer).items()},
             answer=request.structure,
         )
+    placed: tuple[PlacedImage, ...] = ()
+    if images is not None and images.found:
+        assert engine.image_reader is not None
+        ids, placed = place_images(
+            prompt, images.found, engine.image_reader, engine.tokenizer, watch
+        )
+    else:
+        ids = engine.tokenizer.encode(prompt, add_special=False, parse_special=True, watch=watch)
+    snapshots = engine.cache.takes_snapshots
     options = replace(
         options or Options(),
         structure=calls or request.structure,
@@ -135,17 +145,9 @@ def prepare(
             answer_only=calls is None and request.structure is not None,
         ),
         visible=_visible(engine.tokenizer, tool_format, tags),
+        images=placed,
+        borders=_borders(engine.tokenizer, template, request, ids) if snapshots else (),
     )
-    if images is not None and images.found:
-        assert engine.image_reader is not None
-        ids, placed = place_images(
-            prompt, images.found, engine.image_reader, engine.tokenizer, watch
-        )
-        options = replace(options, images=placed)
-    else:
-        ids = engine.tokenizer.encode(prompt, add_special=False, parse_special=True, watch=watch)
-    if engine.cache.takes_snapshots:
-        options = replace(options, borders=_borders(engine.tokenizer, template, request, ids))
     return PreparedPrompt(
         prompt,
         ids,
