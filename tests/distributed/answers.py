@@ -45,7 +45,7 @@ def answers(
     drafted = _run(engine, [repeated], GREEDY, Options(speculate=NgramSpeculator))
     further: list[Sequence] = []
     if engine.model.config.num_nextn_predict_layers:
-        layer = MtpDraft(engine, threshold=0.0)
+        layer = MtpDraft(engine, threshold=0.0, length=2)  # whether they pay or not
         further = _run(engine, [ids[40:60]], GREEDY, Options(speculate=layer.speculator))
         assert further[0].speculator is not None
         assert further[0].speculator.lookahead.proposed > 10
