@@ -76,7 +76,7 @@ def test_a_cut_document_is_said(tiny_path: Path) -> None:
     [
         (("--speculate", "ngram", "-md", "x"), "leave out --speculate or --draft-model"),
         (("--spec-type", "ngram-mod"), "ngram-mod is not available: there is one kind of n-grams"),
-        (("--spec-type", "draft-eagle3"), "draft-eagle3 is not available"),
+        (("--spec-type", "draft-eagle3"), "draft-eagle3 needs its file: give it with"),
         (("--spec-type", "guess"), "there is no speculation guess; known are auto, none, and"),
         (("--spec-type", "draft-mtp,draft-dflash"), "names several drafters"),
         (

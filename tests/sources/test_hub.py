@@ -81,6 +81,7 @@ PACKINGS = {
     "Ternary-Bonsai-2-9B-PQ2_0.gguf": b"two bits",
     "Ternary-Bonsai-2-9B-PTQ1_0.gguf": b"base 3",
     "Ternary-Bonsai-2-9B-dspark-Q4_1.gguf": b"a drafter",
+    "Ternary-Bonsai-2-9B-eagle3-F16.gguf": b"another drafter",
     "Ternary-Bonsai-2-9B-mmproj-Q8_0.gguf": b"eyes",
 }
 

@@ -16,7 +16,13 @@ import numpy as np
 
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
-from oxibonsai.architectures.layers.drafting import HIDDEN, LOGITS, STATES
+from oxibonsai.architectures.layers.drafting import (
+    HIDDEN,
+    LOGITS,
+    STATES,
+    head_sizes,
+    target_layers,
+)
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.schema.sources import Keys
 from oxibonsai.architectures.windows import window_of
@@ -95,13 +101,7 @@ def read_config(keys: Keys, vocabulary: int, mask_token_id: object) -> Config:
         FormatError: A key is missing or makes no sense.
         UnsupportedError: A key asks for what is not there.
     """
-    heads = keys.integer("attention.head_count")
-    kv_heads = keys.integer("attention.head_count_kv", heads)
-    head_dim = keys.integer("attention.key_length", keys.integer("embedding_length") // heads)
-    if keys.integer("attention.value_length", head_dim) != head_dim:
-        raise keys.unsupported("keys and values of different lengths are not supported")
-    if heads % kv_heads != 0:
-        raise keys.fail(f"{heads} attention heads are no multiple of {kv_heads} key-value heads")
+    heads, kv_heads, head_dim = head_sizes(keys)
     layers, window = keys.layers(), keys.count("attention.sliding_window")
     names = keys.tensor_names
     markov, selector = _MARKOV in names, _SELECTOR in names
@@ -128,7 +128,7 @@ def read_config(keys: Keys, vocabulary: int, mask_token_id: object) -> Config:
         attention_scale=head_dim**-0.5,
         sliding_window=window,
         local_layers=keys.local_layers(layers + 1) if window else (),
-        target_layers=_target_layers(keys),
+        target_layers=target_layers(keys, "target_layers"),
         block_size=block,
         mask_token_id=mask,
         causal=keys.flag("attention.causal", False),
@@ -149,18 +149,6 @@ def read_config(keys: Keys, vocabulary: int, mask_token_id: object) -> Config:
             f"{c.hidden_size}"
         )
     return c
-
-
-def _target_layers(keys: Keys) -> tuple[int, ...]:
-    found = keys.get("target_layers")
-    values = found.tolist() if isinstance(found, np.ndarray) else found
-    if (
-        not isinstance(values, list)
-        or not values
-        or not all(type(v) is int and v >= 0 for v in values)
-    ):
-        raise keys.fail(f"{NAME}.target_layers is {found!r}, no list of the model's layers")
-    return tuple(values)
 
 
 def _rope(keys: Keys, head_dim: int) -> RopeConfig:

@@ -40,7 +40,7 @@ def speculation_options(command: Command) -> Command:
                 "--spec-draft-model",
                 metavar="MODEL",
                 help="A smaller model with the same vocabulary that drafts tokens, or a drafter made for "
-                "the model (MTP, DFlash, DSpark).",
+                "the model (MTP, DFlash, DSpark, EAGLE-3).",
             ),
             click.option(
                 "--draft-length",

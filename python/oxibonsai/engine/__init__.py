@@ -12,6 +12,7 @@ from oxibonsai.engine.sequence import Constrain, Options, Sequence, TokenConstra
 from oxibonsai.engine.snapshot import Restored, restore, save
 from oxibonsai.engine.speculation.dflash import DflashDraft
 from oxibonsai.engine.speculation.draft_model import DraftModel
+from oxibonsai.engine.speculation.eagle3 import EagleDraft
 from oxibonsai.engine.speculation.lookahead import Lookahead
 from oxibonsai.engine.speculation.mtp import MtpDraft
 from oxibonsai.engine.speculation.ngram import NgramSpeculator
@@ -23,6 +24,7 @@ __all__ = [
     "ContextShift",
     "DflashDraft",
     "DraftModel",
+    "EagleDraft",
     "Engine",
     "EnginePool",
     "EngineRequest",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oxibonsai import _core
-from oxibonsai.architectures import dflash
+from oxibonsai.architectures import dflash, eagle3
 from oxibonsai.architectures.families import BY_NAME
 from oxibonsai.architectures.layers.pooled import TOKEN_TYPES
 from oxibonsai.architectures.schema.family import family_of_gguf
@@ -66,7 +66,7 @@ def read_config(checkpoint: Checkpoint, ctx_size: int | None = None) -> ModelCon
 
 def _refuse_drafter(checkpoint: Checkpoint) -> None:
     name = checkpoint.architecture
-    if name == dflash.NAME:
+    if name in (dflash.NAME, eagle3.NAME):
         raise UnsupportedError(
             f"{checkpoint.path} is a drafter ({name}) and no model: give it with --draft-model, beside the "
             "model that it drafts for"

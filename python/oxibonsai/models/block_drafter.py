@@ -13,16 +13,13 @@ from oxibonsai.architectures.dflash import AFTER, BEFORE, BIAS, GATE, ROW
 from oxibonsai.architectures.layers.drafting import HIDDEN, LOGITS, STATES
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import Executable, KvPages, Slots
-from oxibonsai.errors import FormatError
 from oxibonsai.graph import Builder
-from oxibonsai.models.drafting import DrafterWeights
+from oxibonsai.models.drafting import DrafterWeights, check_fit, over_vocabulary
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.model import Model
 from oxibonsai.models.packing import pack
 
 Floats = npt.NDArray[np.float32]
-# The logit of a token that a drafter can't propose: of a finite value, so that any mask leaves a choice.
-_NEVER = np.float32(-1e30)
 _MASK = "tokenizer.ggml.mask_token_id"
 
 
@@ -46,7 +43,7 @@ class BlockDrafter:
         vocabulary = model.config.vocab_size
         self.config = c = dflash.read_config(keys, vocabulary, file.file.get(_MASK))
         keys.refuse_unread()
-        self._check_fit(model, file)
+        check_fit(model, file, c.target_layers, c.hidden_size)
         self._weights = w = DrafterWeights(file, model, norm=False)
         self._device, stage = model.stages[-1]
         width = model.config.hidden_size
@@ -59,7 +56,7 @@ class BlockDrafter:
         if c.selector_rank > 0:
             graphs.append(self._described(lambda g: dflash.pair_pass(g, c, w)))
         self._confidence = self._read_confidence()
-        self._ids = self._read_ids()
+        self._ids = w.draft_ids(c.draft_vocab_size, vocabulary)
         w.refuse_unused()
         packed = set(stage.matrices)
         own = dict.fromkeys(m for graph in graphs for m in graph.matrices if m not in packed)
@@ -71,20 +68,6 @@ class BlockDrafter:
         builder = Builder(self._weights.rotation)
         describe(builder)
         return builder.graph
-
-    def _check_fit(self, model: Model, file: Checkpoint) -> None:
-        c, layers = self.config, model.config.num_hidden_layers
-        target = model.weights.checkpoint.path
-        if max(c.target_layers) > layers:
-            raise FormatError(
-                f"{file.path} reads hidden states of layer {max(c.target_layers)}, but {target} has "
-                f"{layers} layers: it drafts for another model"
-            )
-        if c.hidden_size != model.config.hidden_size and not file.has("token_embd.weight"):
-            raise FormatError(
-                f"{file.path} has {c.hidden_size} columns and no vocabulary of its own, but {target} has "
-                f"{model.config.hidden_size} columns: it drafts for another model"
-            )
 
     def _read_confidence(self) -> tuple[Floats, Floats, float] | None:
         """Return the weights of hidden states and of a Markov row, and the bias; None: there are none."""
@@ -100,24 +83,6 @@ class BlockDrafter:
             values[c.hidden_size :],
             0.0 if bias is None else float(bias[0]),
         )
-
-    def _read_ids(self) -> npt.NDArray[np.int64] | None:
-        """Return the model's ids of the tokens that it can propose; None: of all."""
-        w, name = self._weights, "d2t"
-        if not w.has(name):
-            return None
-        w.leave_out(name)
-        file = w.checkpoint
-        ids = np.asarray(file.file.tensor_bytes(name)).view(np.int64)
-        vocabulary = self.config.vocab_size
-        if (
-            len(set(ids.tolist())) != self.config.draft_vocab_size
-            or not ((ids >= 0) & (ids < vocabulary)).all()
-        ):
-            raise FormatError(
-                f"{file.path}: tensor {name} is no list of different tokens of {vocabulary}"
-            )
-        return ids
 
     @property
     def has_confidence(self) -> bool:
@@ -159,14 +124,14 @@ class BlockDrafter:
             the selector makes of them [outputs, selector_rank], of no columns without one.
         """
         results = self._passes[1].run(batch, pools, slots)
-        logits = self._of_model(results[LOGITS], _NEVER)
+        logits = over_vocabulary(results[LOGITS], self._ids, self.config.vocab_size)
         gate = results.get(GATE, np.empty((len(logits), 0), np.float32))
         return logits, results[HIDDEN], gate
 
     def markov(self, tokens: list[int]) -> tuple[Floats, Floats]:
         """Return tokens' rows [n, markov_rank] and the biases of those after them [n, vocabulary]."""
         results = self._passes[2].run(_every_row(tokens), [], None)
-        return results[ROW], self._of_model(results[BIAS], np.float32(0.0))
+        return results[ROW], over_vocabulary(results[BIAS], self._ids, self.config.vocab_size, 0.0)
 
     def pairs(self, tokens: list[int]) -> tuple[Floats, Floats]:
         """Return tokens' rows of the selector as the one before and after, [n, selector_rank] each."""
@@ -178,14 +143,6 @@ class BlockDrafter:
         assert self._confidence is not None
         of_hidden, of_row, bias = self._confidence
         return float(1.0 / (1.0 + np.exp(-(hidden @ of_hidden + markov_row @ of_row + bias))))
-
-    def _of_model(self, rows: Floats, others: np.float32) -> Floats:
-        """Return rows over the model's vocabulary; ``others`` for tokens that can't be proposed."""
-        if self._ids is None:
-            return rows
-        whole = np.full((len(rows), self.config.vocab_size), others, np.float32)
-        whole[:, self._ids] = rows
-        return whole
 
 
 def _every_row(tokens: list[int]) -> _core.Batch:

@@ -25,6 +25,9 @@ from oxibonsai.models.weights import Weights
 
 Rows = npt.NDArray[np.float32]
 
+# The logit of a token that a drafter can't propose: of a finite value, so that any mask leaves a choice.
+NEVER = -1e30
+
 _EMBEDDING, _HEAD, _NORM = "token_embd.weight", "output.weight", "output_norm.weight"
 _COUNT, _LAYERS = "nextn_predict_layers", "block_count"
 # Keys of a layer's file that may differ from those of the model's.
@@ -80,6 +83,70 @@ class DrafterWeights(Weights):
         if name == _NORM and self._norm:
             return self._model.vector(name, size)
         return super().vector(name, size)
+
+    def draft_ids(self, count: int, vocabulary: int) -> npt.NDArray[np.int64] | None:
+        """Return the model's ids of the tokens that the drafter can propose (``d2t``); None: of all.
+
+        Args:
+            count: Tokens that it can propose.
+            vocabulary: Tokens of the model.
+
+        Raises:
+            FormatError: They are not different tokens of the model.
+        """
+        name = "d2t"
+        if not self.has(name):
+            return None
+        self.leave_out(name)
+        ids = np.asarray(self.checkpoint.file.tensor_bytes(name)).view(np.int64)
+        if len(set(ids.tolist())) != count or not ((ids >= 0) & (ids < vocabulary)).all():
+            raise FormatError(
+                f"{self.checkpoint.path}: tensor {name} is no list of different tokens of {vocabulary}"
+            )
+        return ids
+
+
+def over_vocabulary(
+    rows: Rows, ids: npt.NDArray[np.int64] | None, vocabulary: int, others: float = NEVER
+) -> Rows:
+    """Return rows over the model's vocabulary.
+
+    Args:
+        rows: float32 [rows, tokens that can be proposed].
+        ids: The model's ids of these; None: they are all.
+        vocabulary: Tokens of the model.
+        others: For tokens that can't be proposed.
+    """
+    if ids is None:
+        return rows
+    whole = np.full((len(rows), vocabulary), others, np.float32)
+    whole[:, ids] = rows
+    return whole
+
+
+def check_fit(model: Model, file: Checkpoint, target_layers: tuple[int, ...], hidden: int) -> None:
+    """Check that a drafter with layers and columns of its own reads the hidden states of this model.
+
+    Args:
+        model: The model.
+        file: The drafter.
+        target_layers: The model's layers whose inputs it reads.
+        hidden: Columns of the drafter's hidden states.
+
+    Raises:
+        FormatError: It drafts for another model.
+    """
+    target, layers = model.weights.checkpoint.path, model.config.num_hidden_layers
+    if max(target_layers) > layers:
+        raise FormatError(
+            f"{file.path} reads hidden states of layer {max(target_layers)}, but {target} has {layers} "
+            "layers: it drafts for another model"
+        )
+    if hidden != model.config.hidden_size and not file.has(_EMBEDDING):
+        raise FormatError(
+            f"{file.path} has {hidden} columns and no vocabulary of its own, but {target} has "
+            f"{model.config.hidden_size} columns: it drafts for another model"
+        )
 
 
 def _restricted(rotation: HadamardRotation | None, names: set[str]) -> HadamardRotation | None:

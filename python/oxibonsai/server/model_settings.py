@@ -247,12 +247,12 @@ class ModelSettings(BaseModel):
         "auto",
         description="Draft tokens, which the model then checks, so that texts are the same. auto: with the "
         "drafter of --draft-model, or else of the model's own file; none; or, separated by commas: "
-        "ngram-simple, draft-mtp, draft-dflash, draft-dspark, draft-simple.",
+        "ngram-simple, draft-mtp, draft-dflash, draft-dspark, draft-eagle3, draft-simple.",
     )
     draft_model: Annotated[str | None, Flag(("-md", "--model-draft", "--spec-draft-model"))] = Field(
         None,
         description="A smaller model with the same vocabulary that drafts tokens, or a drafter made for "
-        "the model (MTP, DFlash, DSpark).",
+        "the model (MTP, DFlash, DSpark, EAGLE-3).",
     )  # fmt: skip
     draft_length: Annotated[int | None, Flag(("--spec-draft-n-max", "--draft-max"))] = Field(
         None,

@@ -16,7 +16,7 @@ _ONNX = "onnx"  # the folder of exports for browsers
 _TOWER_TYPES = ("f16", "bf16", "q8_0", "f32")
 # Ternary types: the one that is read fastest, and the one that is smallest.
 _PACKINGS = ("PQ2_0", "PTQ1_0")
-_DRAFTER = re.compile(r"(?<![a-z])(dspark|dflash)")
+_DRAFTER = re.compile(r"(?<![a-z])(dspark|dflash|eagle3)")
 _RESERVED = 2 << 30  # beside the weights: keys and values, the system
 _TEXTS = ("tokenizer.model", "chat_template.jinja")
 

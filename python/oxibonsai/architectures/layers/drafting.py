@@ -1,6 +1,7 @@
-"""Multi-token prediction (MTP): a layer past those of the pass guesses the token after the next one.
+"""What drafters share, and multi-token prediction (MTP).
 
-It reads a token's hidden states and the token after it.
+MTP is a layer past those of the pass that guesses the token after the next one: it reads a token's hidden
+states and the token after it.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.sizes import Weights
+from oxibonsai.architectures.schema.sources import Keys
 from oxibonsai.graph import Builder, Value
 
 # The input and the outputs of the pass.
@@ -17,6 +21,45 @@ STATES, LOGITS, HIDDEN = "states", "logits", "hidden"
 
 # The pass of one layer, of any family, over weights that suit it.
 DraftingLayer = Callable[[Builder, Any, Any, int, Value], Value]
+
+
+def head_sizes(keys: Keys) -> tuple[int, int, int]:
+    """Return a drafter's heads of queries, heads of keys and values, and columns of a head.
+
+    Raises:
+        FormatError: A key is missing, or the heads don't go together.
+        UnsupportedError: Keys and values are of different lengths.
+    """
+    heads = keys.integer("attention.head_count")
+    kv_heads = keys.integer("attention.head_count_kv", heads)
+    head_dim = keys.integer("attention.key_length", keys.integer("embedding_length") // heads)
+    if keys.integer("attention.value_length", head_dim) != head_dim:
+        raise keys.unsupported("keys and values of different lengths are not supported")
+    if heads % kv_heads != 0:
+        raise keys.fail(f"{heads} attention heads are no multiple of {kv_heads} key-value heads")
+    return heads, kv_heads, head_dim
+
+
+def target_layers(keys: Keys, *names: str) -> tuple[int, ...]:
+    """Return the model's layers whose inputs a drafter reads.
+
+    Args:
+        keys: Of the drafter's file.
+        names: What the key may be called; the first one that is there counts.
+
+    Raises:
+        FormatError: The key is missing, or no list of layers.
+    """
+    name = next((n for n in names if keys.has(n)), names[0])
+    found = keys.get(name)
+    values = found.tolist() if isinstance(found, np.ndarray) else found
+    if (
+        not isinstance(values, list)
+        or not values
+        or not all(type(v) is int and v >= 0 for v in values)
+    ):
+        raise keys.fail(f"{name} is {found!r}, no list of the model's layers")
+    return tuple(values)
 
 
 class OwnCache(Builder):

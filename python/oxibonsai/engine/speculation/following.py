@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from contextlib import suppress
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ from oxibonsai.engine.speculation.proposals import Guess, Limits
 from oxibonsai.errors import CapacityError, OxiBonsaiError, UnsupportedError
 
 Rows = npt.NDArray[np.float32]
+# Takes a batch of rows, and their states, into the cache; see StatesDrafter.run.
+Run: TypeAlias = Callable[[_core.Batch, Rows], Items[tuple[Rows, Rows]]]
 
 _CHUNK = 256  # rows of a pass
 _RECENT = 64  # at least as many as a proposal has tokens: a snapshot may lie before the last one
@@ -121,16 +124,20 @@ class StatesDrafter(ABC):
             Tokens for each; none where the drafter fails.
         """
 
-    def read(self, wanted: Items[PendingRows], *, outputs: bool = False) -> list[tuple[Rows, Rows]]:
+    def read(
+        self, wanted: Items[PendingRows], *, outputs: bool = False, run: Run | None = None
+    ) -> list[tuple[Rows, Rows]]:
         """Take all rows of several texts into the cache, which has room for them.
 
         Args:
             wanted: The rows, which are none afterwards.
             outputs: Whether the last row of each gives a result.
+            run: Takes a batch of them; None: :meth:`run`.
 
         Returns:
-            What :meth:`run` gives for the last row of each; nothing without outputs.
+            What ``run`` gives for the last row of each; nothing without outputs.
         """
+        run = run or self.run
         results: list[tuple[Rows, Rows]] = []
         batch, states, room = _core.Batch(), [], _CHUNK
         for rows in wanted:
@@ -140,10 +147,10 @@ class StatesDrafter(ABC):
                 states.append(part)
                 room -= len(tokens)
                 if room == 0:
-                    results.extend(self.run(batch, np.concatenate(states)))
+                    results.extend(run(batch, np.concatenate(states)))
                     batch, states, room = _core.Batch(), [], _CHUNK
         if states:
-            results.extend(self.run(batch, np.concatenate(states)))
+            results.extend(run(batch, np.concatenate(states)))
         return results
 
 

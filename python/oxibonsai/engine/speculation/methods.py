@@ -6,13 +6,14 @@ import logging
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from oxibonsai.architectures import dflash
+from oxibonsai.architectures import dflash, eagle3
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load
 from oxibonsai.engine.sequence import Speculator
 from oxibonsai.engine.speculation.dflash import DflashDraft
 from oxibonsai.engine.speculation.draft_model import DraftModel
+from oxibonsai.engine.speculation.eagle3 import EagleDraft
 from oxibonsai.engine.speculation.first_of import FirstOf
 from oxibonsai.engine.speculation.mtp import MtpDraft
 from oxibonsai.engine.speculation.ngram import NgramSpeculator
@@ -24,22 +25,17 @@ from oxibonsai.models.drafting import is_mtp_alone
 _log = logging.getLogger(__name__)
 
 AUTO, NONE = "auto", "none"
-NGRAM, MTP, DFLASH, DSPARK, SIMPLE = (
-    "ngram-simple", "draft-mtp", "draft-dflash", "draft-dspark", "draft-simple",
+NGRAM, MTP, DFLASH, DSPARK, EAGLE, SIMPLE = (
+    "ngram-simple", "draft-mtp", "draft-dflash", "draft-dspark", "draft-eagle3", "draft-simple",
 )  # fmt: skip
-KINDS = (NGRAM, MTP, DFLASH, DSPARK, SIMPLE)
+KINDS = (NGRAM, MTP, DFLASH, DSPARK, EAGLE, SIMPLE)
 _SHORT = {"off": NONE, "ngram": NGRAM, "mtp": MTP}
 # llama.cpp's other names, with what to use instead.
-_OTHERS = {
-    "draft-eagle3": "drafters of EAGLE-3 are not supported in this version: use draft-mtp, draft-dflash "
-    "or draft-simple",
-    **dict.fromkeys(
-        ("ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"),
-        "there is one kind of n-grams, which finds the latest occurrence of the last 4 to 2 tokens: use "
-        "ngram-simple",
-    ),
-}
-_EAGLE = "eagle3"
+_OTHERS = dict.fromkeys(
+    ("ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"),
+    "there is one kind of n-grams, which finds the latest occurrence of the last 4 to 2 tokens: use "
+    "ngram-simple",
+)
 _OLD_DSPARK = "dspark"
 
 
@@ -182,7 +178,7 @@ def _choose(
             f"{NGRAM} is used where it is asked for"
         )
     for kind in named:
-        if kind in (DFLASH, DSPARK, SIMPLE):
+        if kind in (DFLASH, DSPARK, EAGLE, SIMPLE):
             raise RequestError(f"the speculation {kind} needs its file: give it with --draft-model")
     return named, "as asked for"
 
@@ -200,8 +196,8 @@ def drafter_kind(checkpoint: Checkpoint) -> str:
             "bf16 file with `gguf-dspark-to-dflash --drop-shared-tensors` of PrismML's llama.cpp, with the "
             "model as the donor of the vocabulary"
         )
-    if name == _EAGLE:
-        raise UnsupportedError(f"{checkpoint.path}: {_OTHERS['draft-eagle3']}")
+    if name == eagle3.NAME:
+        return EAGLE
     if name == dflash.NAME:
         return DSPARK if checkpoint.has("markov_w1.weight") else DFLASH
     return MTP if is_mtp_alone(checkpoint) else SIMPLE
@@ -214,6 +210,8 @@ def _maker(kind: str, engine: Engine, file: Checkpoint | None, limits: Limits) -
     if kind == MTP:
         return MtpDraft(engine, file, **numbers).speculator
     assert file is not None  # checked with the choice
+    if kind == EAGLE:
+        return EagleDraft(engine, file, **numbers).speculator
     return DflashDraft(engine, file, **numbers).speculator
 
 

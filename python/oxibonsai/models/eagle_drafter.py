@@ -1,0 +1,89 @@
+"""Drafters of EAGLE-3, compiled for a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.architectures import eagle3
+from oxibonsai.architectures.layers.drafting import HIDDEN, LOGITS, STATES
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import Executable, KvPages
+from oxibonsai.graph import Builder
+from oxibonsai.models.drafting import DrafterWeights, check_fit, over_vocabulary
+from oxibonsai.models.keys import Keys
+from oxibonsai.models.model import Model
+from oxibonsai.models.packing import pack
+
+Rows = npt.NDArray[np.float32]
+
+
+class EagleDrafter:
+    """A drafter's file, on the device of the model's last layers.
+
+    Args:
+        model: Whose hidden states it reads, and whose vocabulary it uses where it has none.
+        file: The drafter.
+
+    Attributes:
+        config: Its dimensions.
+
+    Raises:
+        FormatError: A key or a tensor is missing, or does not fit the model.
+        UnsupportedError: The file has a key or a tensor that is not known.
+    """
+
+    def __init__(self, model: Model, file: Checkpoint) -> None:
+        keys, vocabulary = Keys(file), model.config.vocab_size
+        self.config = c = eagle3.read_config(keys, vocabulary)
+        keys.refuse_unread()
+        check_fit(model, file, c.target_layers, c.hidden_size)
+        weights = DrafterWeights(file, model, norm=False)
+        self._device, stage = model.stages[-1]
+        graphs = []
+        for width in (model.config.hidden_size, None):
+            builder = Builder(weights.rotation)
+            eagle3.drafting_pass(builder, c, weights, width)
+            graphs.append(builder.graph)
+        self._ids = weights.draft_ids(c.draft_vocab_size, vocabulary)
+        weights.refuse_unused()
+        packed = set(stage.matrices)
+        own = dict.fromkeys(m for graph in graphs for m in graph.matrices if m not in packed)
+        self._kept = (model, pack(list(own), file, self._device))
+        self._layers = graphs[0].paged_layers
+        self._of_text, self._of_draft = (self._device.compile(graph) for graph in graphs)
+
+    def new_pages(self, kv_type: str, pages: int) -> KvPages:
+        """Return the drafter's cache of keys and values."""
+        return self._device.make_pages(self._layers, kv_type, pages)
+
+    def read_text(
+        self, batch: _core.Batch, pools: list[KvPages], states: Rows
+    ) -> tuple[Rows, Rows]:
+        """Return logits and states for tokens of a text.
+
+        Args:
+            batch: Tokens, each at the position of the token before it.
+            pools: Where their pages lie.
+            states: float32 [rows, target_layers * hidden], the model's of the token before each.
+
+        Returns:
+            Of each output row the logits of the token after it, float32 [outputs, vocabulary], and the
+            drafter's state, [outputs, hidden].
+        """
+        return self._run(self._of_text, batch, pools, states)
+
+    def read_draft(
+        self, batch: _core.Batch, pools: list[KvPages], states: Rows
+    ) -> tuple[Rows, Rows]:
+        """Return the same for tokens of a proposal; ``states`` is the drafter's, [rows, hidden]."""
+        return self._run(self._of_draft, batch, pools, states)
+
+    def _run(
+        self, executable: Executable, batch: _core.Batch, pools: list[KvPages], states: Rows
+    ) -> tuple[Rows, Rows]:
+        batch.set_input(STATES, np.ascontiguousarray(states))
+        results = executable.run(batch, pools, None)
+        logits = over_vocabulary(results[LOGITS], self._ids, self.config.vocab_size)
+        return logits, results[HIDDEN]

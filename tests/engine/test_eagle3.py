@@ -1,0 +1,271 @@
+"""Drafters of EAGLE-3: torch's logits and tokens, and texts that are the model's all the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import gguf_copy
+import oxibonsai
+from oxibonsai import FormatError, SamplingParams, UnsupportedError, _core
+from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.engine import EagleDraft, Engine, Options, Sequence
+from oxibonsai.engine.sequence import Wanted
+from oxibonsai.engine.speculation.methods import choose_speculation
+from oxibonsai.models import read_config
+from oxibonsai.models.eagle_drafter import EagleDrafter
+
+pytest.importorskip("torch", reason="needs torch (extra: test)")
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+import drafting_models
+import eagle_drafters
+import rotated_models
+from eagle_drafters import Drafter
+from rotated_models import VOCABULARY, Shape
+
+pytestmark = pytest.mark.hf
+
+Floats = npt.NDArray[np.float32]
+HIDDEN = 128
+SHAPE = Shape("qwen3", block=64, hidden=HIDDEN, ff=192, layers=3)
+IDS: list[int] = np.random.default_rng(7).integers(0, VOCABULARY, 90).tolist()
+GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+DRAWN = SamplingParams(temperature=0.9, top_k=0, seed=3, max_tokens=40, ignore_eos=True)
+COUNT = 4
+
+_SOME = np.sort(np.random.default_rng(2).permutation(VOCABULARY)[:150]).astype(np.int64)
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "of fewer tokens": {"ids": _SOME},
+    "with norms before": {"norm_before_fc": True, "norm_before_residual": True},
+    "narrower, with a table, an older key": {
+        "hidden": 96, "own_table": True, "ids": _SOME, "layers_key": "extract_layers",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> rotated_models.Twins:
+    folder, made = tmp_path_factory.mktemp("target"), rotated_models.twins(SHAPE)
+    made.write_plain(folder / "plain.gguf")
+    made.write_folded(folder / "folded.gguf")
+    made.changes["folder"] = folder
+    return made
+
+
+def target(twins: rotated_models.Twins, name: str = "plain", **options: Any) -> Engine:
+    settings = {"ctx_size": 192, "threads": 2, "parity": "off", "kv_type": "f32", **options}
+    return oxibonsai.load(twins.changes["folder"] / f"{name}.gguf", **settings)
+
+
+def drafter(name: str, folder: Path, **more: Any) -> tuple[Drafter, Checkpoint]:
+    sizes = {"hidden": HIDDEN, "target_hidden": HIDDEN, "vocabulary": VOCABULARY}
+    made = Drafter(**(sizes | KINDS[name] | more))
+    return made, Checkpoint(made.write(folder / "drafter.gguf"))
+
+
+def states_of(engine: Engine, ids: list[int], taps: tuple[int, ...]) -> Floats:
+    batch = _core.Batch()
+    batch.add(ids, pages=[0, 1], outputs=1)
+    pools = [engine.model.new_pages("f32", 2)]
+    return np.concatenate(engine.model.run_with_hidden_states(batch, pools, None, taps)[1], axis=1)
+
+
+def run(engine: Engine, prompts: list[list[int]], params: SamplingParams, options: Options) -> Any:
+    sequences = [engine.submit(p, params, options) for p in prompts]
+    while not all(s.finished for s in sequences):
+        engine.step()
+    return [(s.generated, s.finish_reason) for s in sequences], sequences
+
+
+@pytest.mark.parametrize("model", ["plain", "folded"])
+@pytest.mark.parametrize("name", KINDS)
+def test_logits_and_tokens_are_torch_s(
+    name: str, model: str, twins: rotated_models.Twins, tmp_path: Path
+) -> None:
+    engine, table = target(twins, model), twins.plain["token_embd.weight"]
+    made, file = drafter(name, tmp_path)
+    states = states_of(engine, IDS[:-1], made.target_layers)
+    wanted, tokens = eagle_drafters.reference(made, states, IDS[1:], table, COUNT)
+    usual = wanted > -1e29
+    assert wanted[usual].std() > 0.3
+
+    own = EagleDrafter(engine.model, file)
+    pools, n = [own.new_pages("f32", 2)], len(states)
+    for first, end in ((0, 40), (40, n)):
+        batch = _core.Batch()
+        batch.add(IDS[1 + first : 1 + end], first=first, pages=[0, 1], outputs=1)
+        logits, state = own.read_text(batch, pools, states[first:end])
+    found = [logits[0]]
+    for i, token in enumerate(tokens[:-1]):
+        batch = _core.Batch()
+        batch.add([token], first=n + i, pages=[0, 1], outputs=1)
+        logits, state = own.read_draft(batch, pools, state)
+        found.append(logits[0])
+    rows = np.stack(found)
+    assert ((rows > -1e29) == usual).all()
+    assert np.abs(rows - wanted)[usual].max() <= 1e-4 * np.abs(wanted[usual]).max()
+
+    draft = EagleDraft(engine, file, threshold=0.0, length=COUNT)
+    proposed: list[tuple[list[int], list[int]]] = []
+    propose = draft.propose
+
+    def noted(asked: list[Wanted]) -> list[list[int]]:
+        (drafted,) = propose(asked)
+        proposed.append((list(asked[0].sequence.tokens), drafted))
+        return [drafted]
+
+    draft.propose = noted  # type: ignore[method-assign]
+    engine.submit(IDS[:-1], GREEDY, Options(speculate=draft.speculator))
+    for _ in range(8):
+        engine.step()
+    assert len(proposed) > 2  # those after the first one behind tokens that a proposal was of
+    for text, drafted in proposed:
+        states = states_of(engine, text[:-1], made.target_layers)
+        _, tokens = eagle_drafters.reference(made, states, text[1:], table, len(drafted))
+        assert len(drafted) == COUNT
+        assert drafted == tokens
+    engine.cancel_all()
+
+
+@pytest.mark.parametrize("params", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("name", ["plain", "of fewer tokens"])
+def test_texts_are_those_without_a_drafter(
+    name: str, params: SamplingParams, twins: rotated_models.Twins, tmp_path: Path
+) -> None:
+    prompts = [IDS, IDS[:1], IDS[10:50], IDS[:64]]
+    wanted, _ = run(target(twins, parallel=4, prefix_cache=False), prompts, params, Options())
+    engine = target(twins, parallel=4)
+    _, file = drafter(name, tmp_path)
+    draft = EagleDraft(engine, file, threshold=0.0, length=4)
+    for _ in range(2):  # the second time with pages of the first
+        found, sequences = run(engine, prompts, params, Options(speculate=draft.speculator))
+        assert found == wanted
+    assert sum(s.speculator.lookahead.proposed for s in sequences) > 100
+    assert draft.cache.used_bytes == 0
+
+
+def test_a_layer_that_adds_nothing_gives_the_model_s_own_logits(
+    twins: rotated_models.Twins, tmp_path: Path
+) -> None:
+    """Its state is then the last layer's output, and norm and output matrix are the model's."""
+    made, _ = drafter("plain", tmp_path, target_layers=(3,))
+    for name in ("blk.0.attn_output.weight", "blk.0.ffn_down.weight"):
+        made.tensors[name] = np.zeros_like(made.tensors[name])
+    made.tensors["fc.weight"] = np.eye(HIDDEN, dtype=np.float32)
+    made.tensors["output_norm.weight"] = twins.plain["output_norm.weight"].astype(np.float32)
+    made.tensors["output.weight"] = twins.plain["output.weight"].astype(np.float32)
+    engine = target(twins)
+    own = EagleDrafter(engine.model, Checkpoint(made.write(tmp_path / "identity.gguf")))
+    states = states_of(engine, IDS[:-1], (3,))
+    batch = _core.Batch()
+    batch.add(IDS[1:], pages=[0, 1], outputs=len(states))
+    logits, state = own.read_text(batch, [own.new_pages("f32", 2)], states)
+    wanted = engine.logits(IDS[:-1])
+    assert np.abs(state - states).max() <= 1e-6 * np.abs(states).max()
+    assert np.abs(logits - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("changes", "without", "error", "message"),
+    [
+        ({"target_layers": ([0, 1, 9], "arr[i32]")}, (), FormatError, "layer 9, but .* has 3"),
+        ({"new_key": (1, "u32")}, (), UnsupportedError, "eagle3.new_key"),
+        ({"block_count": (2, "u32")}, (), UnsupportedError, "known are drafters of one"),
+        ({"embedding_length": (64, "u32")}, (), FormatError, "no vocabulary of its own"),
+        ({}, ("eagle3.target_layers",), FormatError, "target_layers is None"),
+        ({}, ("fc.weight",), FormatError, "lacks the tensor fc.weight"),
+        ({}, ("blk.0.attn_norm_2.weight",), FormatError, "lacks the tensor blk.0.attn_norm_2"),
+    ],
+)
+def test_a_drafter_that_does_not_fit_is_refused(
+    changes: dict[str, Any], without: tuple[str, ...], error: type[Exception], message: str,
+    twins: rotated_models.Twins, tmp_path: Path,
+) -> None:  # fmt: skip
+    drafter("plain", tmp_path)
+    keys = {f"eagle3.{key}": value for key, value in changes.items()}
+    gguf_copy.copy(tmp_path / "drafter.gguf", tmp_path / "other.gguf", keys=keys, without=without)
+    with pytest.raises(error, match=message):
+        EagleDraft(target(twins), Checkpoint(tmp_path / "other.gguf"))
+
+
+@pytest.mark.parametrize("ids", [[0, 0], [0, VOCABULARY], [-1, 0]])
+def test_ids_that_are_no_tokens_are_refused(
+    ids: list[int], twins: rotated_models.Twins, tmp_path: Path
+) -> None:
+    _, file = drafter("plain", tmp_path, ids=np.array(ids))
+    with pytest.raises(FormatError, match="d2t is no list of different tokens"):
+        EagleDraft(target(twins), file)
+
+
+def test_a_file_says_which_speculation_it_is_for(
+    twins: rotated_models.Twins, tmp_path: Path
+) -> None:
+    drafter("plain", tmp_path)
+    engine, path = target(twins), str(tmp_path / "drafter.gguf")
+    assert choose_speculation(engine, "auto", path).kinds == ("draft-eagle3",)
+    both = choose_speculation(engine, "ngram-simple,draft-eagle3", path, length=4, threshold=0.0)
+    assert both.make is not None
+    wanted, _ = run(engine, [IDS], GREEDY, Options())
+    found, (sequence,) = run(engine, [IDS], GREEDY, Options(speculate=both.make))
+    assert found == wanted
+    assert sequence.speculator.lookahead.proposed > 20
+    with pytest.raises(oxibonsai.RequestError, match="is for draft-eagle3, not for draft-simple"):
+        choose_speculation(engine, "draft-simple", path)
+    with pytest.raises(UnsupportedError, match=r"is a drafter .* give it with --draft-model"):
+        oxibonsai.load(path)
+
+
+def test_proposals_behind_a_found_beginning_are_those_of_the_whole_text(
+    tmp_path: Path,
+) -> None:
+    path = drafting_models.make("qwen35", tmp_path).path
+    config = read_config(Checkpoint(path))
+    made = Drafter(
+        hidden=config.hidden_size, target_hidden=config.hidden_size,
+        vocabulary=config.vocab_size, target_layers=(0, 1, config.num_hidden_layers),
+    )  # fmt: skip
+    file = Checkpoint(made.write(tmp_path / "drafter.gguf"))
+    proposed: dict[tuple[int, ...], list[int]] = {}
+
+    def proposals(
+        engine: Engine, draft: EagleDraft, prompt: list[int], options: Options
+    ) -> Sequence:
+        propose = EagleDraft.propose
+
+        def noted(asked: list[Wanted]) -> list[list[int]]:
+            (tokens,) = propose(draft, asked)
+            proposed[tuple(asked[0].sequence.tokens)] = tokens
+            return [tokens]
+
+        draft.propose = noted  # type: ignore[method-assign]
+        proposed.clear()
+        (sequence,) = run(engine, [prompt], GREEDY, options)[1]
+        assert sequence.error is None
+        return sequence
+
+    def load(**settings: Any) -> tuple[Engine, EagleDraft]:
+        engine = oxibonsai.load(
+            path, threads=2, parity="off", kv_type="f32", ctx_size=192, **settings
+        )
+        return engine, EagleDraft(engine, file, threshold=0.0, length=3)
+
+    ids = [i % config.vocab_size for i in IDS]
+    prompt = [*ids[:77], 5, 6, 7]
+    cold, draft = load(prefix_cache=False)
+    proposals(cold, draft, prompt, Options(speculate=draft.speculator))
+    wanted = dict(proposed)
+    engine, draft = load()
+    proposals(engine, draft, ids, Options(speculate=draft.speculator, borders=(70, 77)))
+    found = proposals(engine, draft, prompt, Options(speculate=draft.speculator))
+    assert found.num_cached == 77
+    both = [text for text in wanted if text in proposed and wanted[text] and proposed[text]]
+    assert len(both) > 5
+    for text in both:
+        count = min(len(wanted[text]), len(proposed[text]))
+        assert proposed[text][:count] == wanted[text][:count]
