@@ -44,6 +44,7 @@ PACKAGES = {
         "katex", "MIT", ("dist/katex.min.js", "dist/katex.min.css", "dist/fonts/*.woff2")
     ),
     "highlightjs": Package("@highlightjs/cdn-assets", "BSD-3-Clause", ("es/highlight.min.js",)),
+    "mermaid": Package("mermaid", "MIT", ("dist/mermaid.min.js",)),
 }
 
 

@@ -1,4 +1,4 @@
-"""Previews of HTML and SVG: shown, and shut in."""
+"""Previews of HTML, SVG and Mermaid's diagrams: shown, and shut in."""
 
 from __future__ import annotations
 
@@ -87,6 +87,34 @@ def test_svg_is_drawn_and_folded_away(visit: Visit, api: FakeApi, language: str)
     assert visitor.one(".code-head [aria-expanded]").get_attribute("aria-expanded") == "true"
     visitor.click(".code-head [aria-expanded]")
     assert visitor.all("iframe") == []
+
+
+def test_a_diagram_is_drawn(visit: Visit, api: FakeApi) -> None:
+    visitor = show(visit, api, "mermaid", "graph TD\n  A[Bonsai] -->|grows| B[Tree]")
+    shown = "return document.querySelector('#drawn svg')?.textContent ?? ''"
+    visitor.wait(
+        lambda: all(word in within(visitor, shown) for word in ("Bonsai", "grows", "Tree"))
+    )
+    assert within(visitor, "return origin") == "null"
+
+
+@pytest.mark.parametrize(
+    "label", ["<img src=x onerror=document.title='run'>", "<script>document.title='run'</script>"]
+)
+def test_a_diagram_s_labels_run_nothing(visit: Visit, api: FakeApi, label: str) -> None:
+    code = f'graph TD\n  A["{label} end"] --> B\n  click A href "javascript:document.title=1"'
+    visitor = show(visit, api, "mermaid", code)
+    visitor.wait(lambda: "end" in within(visitor, "return document.body.textContent"))
+    assert within(visitor, "return document.title") == ""
+    links = "return [...document.querySelectorAll('a')].map(a => a.outerHTML)"
+    assert not any("javascript:" in link for link in within(visitor, links))
+
+
+def test_what_is_no_diagram_says_so(visit: Visit, api: FakeApi) -> None:
+    visitor = show(visit, api, "mermaid", "a story </script><b>of</b> a tree")
+    told = "return document.querySelector('#drawn')?.textContent ?? ''"
+    visitor.wait(lambda: "This is no diagram that Mermaid can draw" in within(visitor, told))
+    assert visitor.one("iframe.preview").is_displayed()
 
 
 def test_other_code_has_no_preview(visit: Visit, api: FakeApi) -> None:

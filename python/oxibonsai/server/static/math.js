@@ -9,6 +9,11 @@ const DISPLAYED = [
   String.raw`\$\$((?:[^\\$\n]|\\[^]|\n(?![ \t]*\n)|\$(?!\$)){1,8000})\$\$`,
   String.raw`\\\[((?:[^\\\n]|\\[^[\]]|\n(?![ \t]*\n)){1,8000})\\\]`,
 ].join("|");
+// Environments that are displayed without delimiters, as LaTeX has them.
+const ENVIRONMENT_NAME = String.raw`(?:align|alignat|equation|gather)\*?`;
+const ENVIRONMENT =
+  String.raw`\\begin\{(${ENVIRONMENT_NAME})\}` +
+  String.raw`(?:[^\\\n]|\\(?!end\{\1\})[^]|\n(?![ \t]*\n)){1,8000}\\end\{\1\}`;
 const WITHIN = [
   // As Pandoc has it, so that "$5 and $10" are prices: no space inside, no digit after.
   String.raw`\$(?![\s$])((?:[^\\$\n]|\\[^\n])*(?:[^\\$\s]|\\[^\n]))\$(?!\d)`,
@@ -23,11 +28,12 @@ const MOST_EXPANDED = 500;
 const MOST_EXPANDED_CHARACTERS = 10_000;
 const DEFINITION = /\\(?:[egx]?def|(?:re)?newcommand|providecommand)(?![A-Za-z])/;
 const BLOCK = new RegExp(`^ {0,3}(?:${DISPLAYED})[ \\t]*(?:\\n+|$)`);
+const ENVIRONMENT_BLOCK = new RegExp(`^ {0,3}(?:${ENVIRONMENT})[ \\t]*(?:\\n+|$)`);
 const DISPLAYED_INLINE = new RegExp(`^(?:${DISPLAYED})`);
 const INLINE = new RegExp(`^(?:${WITHIN})`);
 
 // Where a line can begin a formula of its own, for the rule that ends a paragraph.
-export const BLOCK_START = String.raw` {0,3}(?:\$\$|\\\[)`;
+export const BLOCK_START = String.raw` {0,3}(?:\$\$|\\\[|\\begin\{${ENVIRONMENT_NAME}\})`;
 
 const mathOf = (found) => (found[1] ?? found[2]).trim();
 
@@ -36,7 +42,9 @@ export const mathExtensions = {
   block: [
     (source) => {
       const found = BLOCK.exec(source);
-      return found ? { type: "formula", raw: found[0], text: mathOf(found) } : undefined;
+      if (found) return { type: "formula", raw: found[0], text: mathOf(found) };
+      const environment = ENVIRONMENT_BLOCK.exec(source);
+      return environment ? { type: "formula", raw: environment[0], text: environment[0].trim() } : undefined;
     },
   ],
   inline: [

@@ -73,6 +73,7 @@ export default {
   "Close": "Schließen",
   "Drawing": "Zeichnet",
   "Preview": "Vorschau",
+  "This is no diagram that Mermaid can draw:": "Das ist kein Diagramm, das Mermaid zeichnen kann:",
   "Pictures that were drawn": "Gezeichnete Bilder",
   "Pictures are kept in this browser until you delete them.": "Bilder bleiben in diesem Browser, bis du sie löschst.",
   "The model may call these tools of the server. Each call is shown here, and runs when you allow it.": "Das Modell darf diese Werkzeuge des Servers aufrufen. Jeder Aufruf wird hier gezeigt und läuft, wenn du ihn erlaubst.",

@@ -73,6 +73,7 @@ export default {
   "Close": "Fermer",
   "Drawing": "Dessin en cours",
   "Preview": "Aperçu",
+  "This is no diagram that Mermaid can draw:": "Mermaid ne peut pas dessiner ce diagramme :",
   "Pictures that were drawn": "Images dessinées",
   "Pictures are kept in this browser until you delete them.": "Les images restent dans ce navigateur jusqu’à ce que vous les supprimiez.",
   "The model may call these tools of the server. Each call is shown here, and runs when you allow it.": "Le modèle peut appeler ces outils du serveur. Chaque appel est montré ici et s’exécute si vous l’autorisez.",
