@@ -85,6 +85,19 @@ def test_a_tool_that_fails_is_a_result_that_says_so(servers: McpServers) -> None
     assert servers.call("t_add", {"a": "no number"}).failed
 
 
+def test_a_tool_whose_name_is_taken_is_left_out_and_said_once(
+    start: Start, notices: list[str]
+) -> None:
+    made = program()
+    servers = start(**{"a b": made, "a_b": made})
+    for _ in range(2):
+        tools = servers.tools()
+        assert {t.server for t in tools} == {"a b"}
+    told = [n for n in notices if "a_b_add" in n]
+    assert told == ["MCP: the tool 'add' of a_b is left out: a_b_add is 'add' of a b"]
+    assert len(notices) == len(TOOLS)
+
+
 def test_an_unknown_tool_is_refused(servers: McpServers) -> None:
     for name in ("add", "t_nothing", "", "t_odd.name/here"):
         with pytest.raises(RequestError, match="there is no tool"):

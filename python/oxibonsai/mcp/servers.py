@@ -47,6 +47,7 @@ class McpServers:
         logging.getLogger("mcp").setLevel(logging.CRITICAL)
         self._start_seconds = START_SECONDS
         self._notice = notice or _log.warning
+        self._told: set[str] = set()
         self._connections: dict[str, Connection] = {}
         self._configs, self._make = configs, Connection
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -103,17 +104,28 @@ class McpServers:
     def tools(self) -> list[McpTool]:
         """Return the tools of all servers that a model can be offered together.
 
-        Of tools whose names are the same, the first is there; those beyond the most that a request may
-        offer are left out, and a notice says so.
+        Those whose name another one has are left out, and those beyond the most that a request may
+        offer; a notice says so once.
         """
         found: dict[str, McpTool] = {}
         for connection in self._connections.values():
             for tool in connection.tools:
-                found.setdefault(tool.name, tool)
+                first = found.setdefault(tool.name, tool)
+                if first is not tool:
+                    self._tell(
+                        f"MCP: the tool {tool.tool!r} of {tool.server} is left out: {tool.name} is "
+                        f"{first.tool!r} of {first.server}"
+                    )
         tools = list(found.values())
         if len(tools) > MAX_TOOLS:
-            self._notice(f"MCP: of {len(tools)} tools, {MAX_TOOLS} are offered; name fewer servers")
+            self._tell(f"MCP: of {len(tools)} tools, {MAX_TOOLS} are offered; name fewer servers")
         return tools[:MAX_TOOLS]
+
+    def _tell(self, notice: str) -> None:
+        """Give a notice that was not given before."""
+        if notice not in self._told:
+            self._told.add(notice)
+            self._notice(notice)
 
     def call(
         self, name: str, arguments: dict[str, Any], look: Callable[[], None] = lambda: None
