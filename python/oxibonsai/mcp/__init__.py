@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from oxibonsai.mcp.config import HttpServer, ServerConfig, StdioServer, read_config
-from oxibonsai.mcp.connection import ServerState
 from oxibonsai.mcp.result import CallResult
 from oxibonsai.mcp.servers import McpServers
+from oxibonsai.mcp.state import ServerState
 from oxibonsai.mcp.tool import McpTool
 
 __all__ = [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 from mcp import Client, MCPError, types
@@ -14,6 +13,7 @@ from oxibonsai import __version__
 from oxibonsai.errors import RequestError, printable
 from oxibonsai.mcp.config import ServerConfig, StdioServer
 from oxibonsai.mcp.result import CallResult, read_result, readable
+from oxibonsai.mcp.state import ServerState
 from oxibonsai.mcp.tool import McpTool, read_tool
 from oxibonsai.mcp.transport import open_transport
 
@@ -22,25 +22,6 @@ START_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
 _MOST_PAGES, _MOST_LISTED = 20, 1024  # of a server's list of tools
 _LONGEST_REASON = 300
-
-
-@dataclass(frozen=True)
-class ServerState:
-    """A server as it stands now.
-
-    Attributes:
-        name: The configuration's name for it.
-        transport: How it is reached.
-        status: ``starting`` until its tools are known for the first time.
-        error: Why it failed; empty where it didn't.
-        tools: How many of its tools can be called.
-    """
-
-    name: str
-    transport: Literal["stdio", "http"]
-    status: Literal["starting", "ready", "failed"]
-    error: str
-    tools: int
 
 
 class Connection:

@@ -17,7 +17,8 @@ from oxibonsai.output.tools.request import MAX_TOOLS
 
 if TYPE_CHECKING:
     from oxibonsai.mcp.config import ServerConfig
-    from oxibonsai.mcp.connection import Connection, ServerState
+    from oxibonsai.mcp.connection import Connection
+    from oxibonsai.mcp.state import ServerState
 
 _log = logging.getLogger("oxibonsai.mcp")
 _Result = TypeVar("_Result")
