@@ -228,6 +228,22 @@ def test_a_rate_is_a_number_a_text_or_a_table(value: object, rate: Rate) -> None
 
 
 @pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("2", Rate(2)),
+        ("60/minute", Rate(1)),
+        ('{"capacity": 20, "rate": "1/hour"}', Rate(1 / 3600, 20)),
+    ],
+)
+def test_a_rate_is_the_same_as_a_flag_and_as_a_variable(
+    text: str, rate: Rate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert parse("--anonymous-rate-limit", text).anonymous_rate_limit == rate
+    monkeypatch.setenv("OXIBONSAI_ANONYMOUS_RATE_LIMIT", text)
+    assert load_settings({}).anonymous_rate_limit == rate
+
+
+@pytest.mark.parametrize(
     "value",
     [
         "60/fortnight", "x/minute", "0/minute", "1e999/minute", "nan", {"rate": 1},
@@ -258,7 +274,11 @@ def test_rates_of_keys_come_from_toml_json_and_the_environment(
     monkeypatch.setenv("OXIBONSAI_PER_KEY_RATE_LIMITS", rates)
     assert load_settings({}).per_key_rate_limits == expected
     assert parse("--per-key-rate-limits", rates).per_key_rate_limits == expected
-    for text, words in (("{", "is not JSON"), ("[]", "holds no JSON object")):
+    for text, words in (
+        ("{", "is not JSON"),
+        ("[]", "holds no JSON object"),
+        ('{"port": 1, "port": 2}', "twice"),
+    ):
         as_json.write_text(text)
         with pytest.raises(RequestError, match=words):
             load_settings({}, as_json)

@@ -74,7 +74,10 @@ def _read_config(path: Path) -> dict[str, Any]:
     kind = "JSON" if path.suffix == ".json" else "TOML"
     try:
         with path.open("rb") as file:
-            table = json.load(file) if kind == "JSON" else tomllib.load(file)
+            if kind == "JSON":
+                table = json.load(file, object_pairs_hook=_unique)
+            else:
+                table = tomllib.load(file)
     except OSError as e:
         raise RequestError(f"cannot read the configuration {path}: {e.strerror}") from e
     except ValueError as e:  # of texts, and of numbers that are too long for Python
@@ -96,6 +99,14 @@ def _read_config(path: Path) -> dict[str, Any]:
             )
         values[field] = value
     return values
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object; like TOML, refuse a key that is there twice."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return table
 
 
 def _sentence(error: ValidationError, origin: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -28,8 +28,16 @@ def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-RateLimit = Annotated[Rate, NoDecode, BeforeValidator(Rate.parse)]
-PerKeyRates = Annotated[dict[str, RateLimit], NoDecode, BeforeValidator(json_object)]
+def _read_rate(value: Any) -> Any:
+    """Return a rate; a flag and a variable hold a table as JSON."""
+    is_table = isinstance(value, str) and value.lstrip().startswith("{")
+    return value if value is None else Rate.parse(json_object(value) if is_table else value)
+
+
+RateLimit = Annotated[Rate | None, NoDecode, BeforeValidator(_read_rate)]
+PerKeyRates = Annotated[
+    dict[str, Annotated[Rate, BeforeValidator(Rate.parse)]], NoDecode, BeforeValidator(json_object)
+]
 
 
 DEFAULT_PORT = 8080
@@ -82,7 +90,7 @@ class Settings(ModelSettings, BaseSettings):
         description="Origins of web pages that may call the server (CORS); localhost for pages of this "
         "machine, * for all.",
     )
-    rate_limit: RateLimit | None = Field(
+    rate_limit: RateLimit = Field(
         None,
         description="Requests per second for each API key, or for each client address without keys; "
         "also N/second, N/minute, N/hour or N/day. Default: no limit.",
@@ -93,7 +101,7 @@ class Settings(ModelSettings, BaseSettings):
         description="Rates of single API keys in place of --rate-limit: a table, or a JSON object, with "
         "a rate for each key, or its capacity and rate.",
     )
-    anonymous_rate_limit: RateLimit | None = Field(
+    anonymous_rate_limit: RateLimit = Field(
         None,
         description="Rate of all callers together that have no API key, or one that is not known. "
         "Default: --rate-limit.",
