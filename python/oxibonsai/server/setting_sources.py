@@ -74,10 +74,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     kind = "JSON" if path.suffix == ".json" else "TOML"
     try:
         with path.open("rb") as file:
-            if kind == "JSON":
-                table = json.load(file, object_pairs_hook=_unique)
-            else:
-                table = tomllib.load(file)
+            table = (
+                json.load(file, object_pairs_hook=_unique) if kind == "JSON" else tomllib.load(file)
+            )
     except OSError as e:
         raise RequestError(f"cannot read the configuration {path}: {e.strerror}") from e
     except ValueError as e:  # of texts, and of numbers that are too long for Python
