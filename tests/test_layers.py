@@ -162,7 +162,7 @@ PYTHON = {
 # ASSEMBLY those of them that put everything together and that nothing else may use.
 SERVER = {
     "http": {"error_types", "lifecycle", "settings"},
-    "stores": set(),
+    "stores": {"rate_limit"},
     "schemas": set(),
     "registry": {
         "adapters",

@@ -24,7 +24,7 @@ from oxibonsai.errors import (
 
 if TYPE_CHECKING:
     from oxibonsai.diffusion.pipeline import ImagePipeline
-    from oxibonsai.engine import Engine, EnginePool, Options
+    from oxibonsai.engine import Engine, EnginePool, Options, Snapshot, restore, save
     from oxibonsai.hf import (
         AutoModel,
         AutoModelForCausalLM,
@@ -60,11 +60,14 @@ __all__ = [
     "RequestError",
     "RequestOutput",
     "SamplingParams",
+    "Snapshot",
     "SourceError",
     "Structure",
     "UnsupportedError",
     "__version__",
     "load",
+    "restore",
+    "save",
 ]
 
 # Imported when first asked for, so that `import oxibonsai` loads neither numpy nor the core.
@@ -84,8 +87,11 @@ _LAZY = {
     "EnginePool": "oxibonsai.engine",
     "Options": "oxibonsai.engine",
     "SamplingParams": "oxibonsai.sampling",
+    "Snapshot": "oxibonsai.engine",
     "Structure": "oxibonsai.structured",
     "load": "oxibonsai.llm",
+    "restore": "oxibonsai.engine",
+    "save": "oxibonsai.engine",
 }
 # Python raises _DeadlockError, or hands out incomplete modules, where threads import modules that need
 # each other.

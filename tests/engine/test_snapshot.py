@@ -241,6 +241,7 @@ def test_a_path_may_be_text_or_path_like(tiny_path: Path, tmp_path: Path, kind: 
     place = kind(str(tmp_path / "s"))
     save(engine, sequence, place)
     finish(engine, sequence)
-    restored = restore(engine, place)
+    restored = oxibonsai.restore(engine, place)
+    assert isinstance(restored, oxibonsai.Snapshot)
     finish(engine, restored.sequence)
     assert restored.sequence.generated == sequence.generated

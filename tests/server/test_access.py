@@ -10,8 +10,9 @@ from fake_backend import MakeApp, Probe
 from url_sweep import PUBLIC, all_calls, assert_error_object
 
 from oxibonsai.errors import RequestError
-from oxibonsai.server.access import KeyRing, owner_of
-from oxibonsai.server.rate_limit import RateLimiter
+from oxibonsai.server import app as app_module
+from oxibonsai.server.access import KeyRing, duration, owner_of
+from oxibonsai.server.rate_limit import Rate, RateLimiter
 
 BEARER = {"Authorization": "Bearer good"}
 
@@ -115,30 +116,129 @@ def test_a_key_that_is_no_text_is_refused_like_any_other(make_app: MakeApp) -> N
 
 def test_a_bucket_refills_at_its_rate() -> None:
     now = 0.0
-    limiter = RateLimiter(rate=2, burst=3, clock=lambda: now)
-    assert [limiter.take("a") for _ in range(3)] == [0, 0, 0]
-    assert limiter.take("a") == pytest.approx(0.5)
-    assert limiter.take("b") == 0
+    limiter = RateLimiter(clock=lambda: now)
+
+    def take(name: str) -> float:
+        return limiter.take(name, Rate(2, capacity=3)).wait
+
+    assert [take("a") for _ in range(3)] == [0, 0, 0]
+    assert take("a") == pytest.approx(0.5)
+    assert take("b") == 0
     now = 0.5
-    assert limiter.take("a") == 0
-    assert limiter.take("a") == pytest.approx(0.5)
+    assert take("a") == 0
+    assert take("a") == pytest.approx(0.5)
     now = 1000.0
-    assert [limiter.take("a") for _ in range(4)] == [0, 0, 0, pytest.approx(0.5)]
+    assert [take("a") for _ in range(4)] == [0, 0, 0, pytest.approx(0.5)]
+
+
+def test_a_balance_says_what_is_left_and_when_the_bucket_is_full() -> None:
+    now = 0.0
+    limiter = RateLimiter(clock=lambda: now)
+    rate = Rate(0.1, capacity=2)
+    found = [limiter.take("a", rate) for _ in range(3)]
+    assert [int(b.left) for b in found] == [1, 0, 0]
+    assert [b.until_full for b in found] == pytest.approx([10, 20, 20])
+    now = 15.0
+    last = limiter.take("a", rate)
+    assert (last.wait, last.capacity, last.until_full) == (0, 2, pytest.approx(15))
 
 
 def test_a_clock_that_goes_back_gives_and_takes_nothing() -> None:
     now = 100.0
-    limiter = RateLimiter(rate=1, burst=1, clock=lambda: now)
-    assert limiter.take("a") == 0
+    limiter = RateLimiter(clock=lambda: now)
+    assert limiter.take("a", Rate(1, capacity=1)).wait == 0
     now = 0.0
-    assert limiter.take("a") == 1
+    assert limiter.take("a", Rate(1, capacity=1)).wait == 1
 
 
 def test_the_number_of_buckets_is_bounded() -> None:
-    limiter = RateLimiter(rate=1, burst=1, owners=10, clock=lambda: 0.0)
+    limiter = RateLimiter(buckets=10, clock=lambda: 0.0)
     for i in range(1000):
-        limiter.take(str(i))
+        limiter.take(str(i), Rate(1, capacity=1))
     assert len(limiter) == 10
+
+
+@pytest.mark.parametrize("keys", [["sk-a", "sk-b"], []])
+def test_each_caller_gets_its_own_rate_under_load(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, keys: list[str]
+) -> None:
+    """With keys, an anonymous caller who has a token left is told that a key is missing."""
+    now = 0.0
+    monkeypatch.setattr(app_module, "RateLimiter", lambda: RateLimiter(clock=lambda: now))
+    client = make_app(
+        api_key=keys,
+        rate_limit="60/minute",
+        rate_burst=1,
+        per_key_rate_limits={"sk-a": "600/minute", "sk-b": {"capacity": 20, "rate": 3.0}},
+        anonymous_rate_limit={"capacity": 2, "rate": "240/minute"},
+    ).test_client()
+    callers = {
+        "a": {"Authorization": "Bearer sk-a"},
+        "b": {"X-Api-Key": "sk-b"},
+        "nobody": {},
+        "stranger": {"X-Api-Key": "sk-c"},
+    }
+    let_in = dict.fromkeys(callers, 0)
+    seconds = 10
+    for step in range(seconds * 20):
+        now = step / 20
+        for name, headers in callers.items():
+            if client.get("/v1/models", headers=headers).status_code != 429:
+                let_in[name] += 1
+    assert let_in["a"] == pytest.approx(10 * seconds, rel=0.05)
+    assert let_in["b"] == pytest.approx(3 * seconds + 20, rel=0.05)
+    # They share one bucket.
+    assert let_in["nobody"] + let_in["stranger"] == pytest.approx(4 * seconds + 2, rel=0.05)
+
+
+def test_a_key_without_a_rate_of_its_own_has_that_of_all(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_module, "RateLimiter", lambda: RateLimiter(clock=lambda: 0.0))
+    given = {"per_key_rate_limits": {"other": {"capacity": 3, "rate": 1}}}
+    client = make_app(
+        api_key=["good", "other"], rate_limit="60/minute", rate_burst=1, **given
+    ).test_client()
+    for key, expected in (("good", [200, 429]), ("other", [200, 200, 200, 429])):
+        found = [client.get("/v1/models", headers={"X-Api-Key": key}) for _ in expected]
+        assert [r.status_code for r in found] == expected
+    # A rate lets nobody in: the key must be accepted, too.
+    closed = make_app(api_key="good", **given).test_client()
+    assert closed.get("/v1/models", headers={"X-Api-Key": "other"}).status_code == 401
+    free = [closed.get("/v1/models", headers=BEARER) for _ in range(50)]
+    assert {r.status_code for r in free} == {200}
+    assert not [h for h in dict(free[0].headers) if h.lower().startswith("x-ratelimit")]
+
+
+def test_headers_say_the_rate_as_openai_does(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(app_module, "RateLimiter", lambda: RateLimiter(clock=lambda: now))
+    client = make_app(
+        api_key="good", per_key_rate_limits={"good": {"capacity": 2, "rate": "1/minute"}}
+    ).test_client()
+
+    def ask() -> list[str]:
+        headers = client.get("/v1/models", headers=BEARER).headers
+        names = ("limit", "remaining", "reset")
+        told = [headers[f"x-ratelimit-{name}-requests"] for name in names]
+        return [*told, headers.get("Retry-After", "")]
+
+    assert ask() == ["2", "1", "1m0s", ""]
+    assert ask() == ["2", "0", "2m0s", ""]
+    now = 15.0
+    assert ask() == ["2", "0", "1m45s", "45"]
+    now = 60.0
+    assert ask() == ["2", "0", "2m0s", ""]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0ms"), (0.0195, "20ms"), (1.5, "1.5s"), (59.5, "59.5s"), (60, "1m0s"), (3602, "1h0m2s")],
+)
+def test_durations_are_written_as_openai_writes_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_too_many_requests_are_429_for_that_key_alone(make_app: MakeApp) -> None:

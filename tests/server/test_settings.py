@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import oxibonsai
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import PRESETS
+from oxibonsai.server.rate_limit import Rate
 from oxibonsai.server.setting_options import given, setting_options
 from oxibonsai.server.setting_sources import flag, load_settings, variable
 from oxibonsai.server.settings import Settings
@@ -208,6 +209,79 @@ def test_a_public_address_needs_a_key_or_a_word(host: str) -> None:
         load_settings({"host": ["127.0.0.1", host]})
     for more in ({"api_key": "k"}, {"api_key_file": "keys"}, {"allow_public": True}):
         assert load_settings({"host": host, **more}).host == (host,)
+
+
+@pytest.mark.parametrize(
+    ("value", "rate"),
+    [
+        (2.5, Rate(2.5)),
+        ("2.5", Rate(2.5)),
+        ("60/minute", Rate(1)),
+        ("7200 / hour", Rate(2)),
+        ("86400/day", Rate(1)),
+        ({"capacity": 20, "rate": 10.0}, Rate(10, 20)),
+        ({"capacity": 20, "rate": "120/minute"}, Rate(2, 20)),
+    ],
+)
+def test_a_rate_is_a_number_a_text_or_a_table(value: object, rate: Rate) -> None:
+    assert load_settings({"rate_limit": value}).rate_limit == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("2", Rate(2)),
+        ("60/minute", Rate(1)),
+        ('{"capacity": 20, "rate": "1/hour"}', Rate(1 / 3600, 20)),
+    ],
+)
+def test_a_rate_is_the_same_as_a_flag_and_as_a_variable(
+    text: str, rate: Rate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert parse("--anonymous-rate-limit", text).anonymous_rate_limit == rate
+    monkeypatch.setenv("OXIBONSAI_ANONYMOUS_RATE_LIMIT", text)
+    assert load_settings({}).anonymous_rate_limit == rate
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "60/fortnight", "x/minute", "0/minute", "1e999/minute", "nan", {"rate": 1},
+        {"capacity": 0, "rate": 1}, {"capacity": 1, "rate": 1, "burst": 2}, True, [1],
+    ],
+)  # fmt: skip
+def test_what_is_no_rate_is_refused(value: object) -> None:
+    with pytest.raises(RequestError, match=r"^--rate-limit is "):
+        load_settings({"rate_limit": value})
+    with pytest.raises(RequestError, match=r"^--per-key-rate-limits: ") as error:
+        load_settings({"per_key_rate_limits": {"secret": value}})
+    assert "secret" not in str(error.value)
+
+
+def test_rates_of_keys_come_from_toml_json_and_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml, as_json = tmp_path / "server.toml", tmp_path / "server.json"
+    toml.write_text(
+        'per_key_rate_limits = {"sk-a" = "600/minute", "sk-b" = {capacity = 20, rate = 10.0}}\n'
+    )
+    rates = '{"sk-a": "600/minute", "sk-b": {"capacity": 20, "rate": 10.0}}'
+    as_json.write_text(f'{{"per-key-rate-limits": {rates}, "port": 1000}}')
+    expected = {"sk-a": Rate(10), "sk-b": Rate(10, 20)}
+    assert load_settings({}, toml).per_key_rate_limits == expected
+    assert load_settings({}, as_json).per_key_rate_limits == expected
+    assert load_settings({}, as_json).port == 1000
+    monkeypatch.setenv("OXIBONSAI_PER_KEY_RATE_LIMITS", rates)
+    assert load_settings({}).per_key_rate_limits == expected
+    assert parse("--per-key-rate-limits", rates).per_key_rate_limits == expected
+    for text, words in (
+        ("{", "is not JSON"),
+        ("[]", "holds no JSON object"),
+        ('{"port": 1, "port": 2}', "twice"),
+    ):
+        as_json.write_text(text)
+        with pytest.raises(RequestError, match=words):
+            load_settings({}, as_json)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from databases import own_database
-from model_app import make_model_app
+from model_app import close_model_app, make_model_app
 from named_events import read_events
 from running_server import running_server, wait_until
 
@@ -256,6 +256,29 @@ def test_a_rate_limit_is_that_of_all_servers_together(make_server: MakeServer) -
     assert statuses == [200] * 5 + [429]
     refused = servers[1].test_client().get("/v1/models")
     assert 60 < int(refused.headers["Retry-After"]) <= 100
+
+
+@pytest.mark.slow
+def test_counts_of_requests_survive_a_restart_where_there_is_a_database(
+    database: str, tiny_path: Path, tmp_path: Path
+) -> None:
+    keys = ["sk-a", "sk-b"]
+    rates = {"sk-a": {"capacity": 3, "rate": "1/hour"}, "sk-b": {"capacity": 5, "rate": "1/hour"}}
+
+    def statuses(count: int, key: str) -> list[int]:
+        app = make_model_app(
+            tiny_path, tmp_path, store=database, api_key=keys, per_key_rate_limits=rates
+        )
+        client, headers = app.test_client(), {"X-Api-Key": key}
+        found = [client.get("/v1/models", headers=headers).status_code for _ in range(count)]
+        app.lifecycle.advance(Phase.STOPPED)
+        close_model_app(app)
+        return found
+
+    assert statuses(2, "sk-a") == [200, 200]
+    assert statuses(4, "sk-b") == [200] * 4
+    assert statuses(2, "sk-a") == [200, 429]
+    assert statuses(2, "sk-b") == [200, 429]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from oxibonsai.engine.pool import EnginePool, EngineRequest
 from oxibonsai.engine.pooled_states import Ids
 from oxibonsai.engine.runner import EngineRunner
 from oxibonsai.engine.sequence import Constrain, Options, Sequence, TokenConstraint
-from oxibonsai.engine.snapshot import Restored, restore, save
+from oxibonsai.engine.snapshot import Snapshot, restore, save
 from oxibonsai.engine.speculation.dflash import DflashDraft
 from oxibonsai.engine.speculation.draft_model import DraftModel
 from oxibonsai.engine.speculation.eagle3 import EagleDraft
@@ -34,9 +34,9 @@ __all__ = [
     "MtpDraft",
     "NgramSpeculator",
     "Options",
-    "Restored",
     "Sequence",
     "Shifted",
+    "Snapshot",
     "TokenConstraint",
     "beam_search",
     "best_samples",

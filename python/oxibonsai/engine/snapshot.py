@@ -26,7 +26,7 @@ _FORMAT = StateFormat(b"OXISNAP\n", 3, "snapshot of a sequence")
 
 
 @dataclass(frozen=True)
-class Restored:
+class Snapshot:
     """The contents of a snapshot.
 
     Attributes:
@@ -77,7 +77,7 @@ def save(
 
 def restore(
     engine: Engine, path: str | os.PathLike[str], options: Options | None = None
-) -> Restored:
+) -> Snapshot:
     """Read a sequence back; its text goes on byte for byte as it would have.
 
     Args:
@@ -143,7 +143,7 @@ def _header(
 
 def _restore(
     engine: Engine, path: Path, header: dict[str, Any], data: memoryview, given: Options
-) -> Restored:
+) -> Snapshot:
     _check_fit(engine, path, header, data)
     structure, shift = header["structure"], header["shift"]
     options = Options(
@@ -179,7 +179,7 @@ def _restore(
         sequence.table.pool = _pool(engine, header["kv_type"])
         _fill_state(engine, sequence, computed, header["page_bytes"], data)
         engine.adopt(sequence, computed, reason)
-    return Restored(sequence, notes, computed)
+    return Snapshot(sequence, notes, computed)
 
 
 def _check_fit(engine: Engine, path: Path, header: dict[str, Any], data: memoryview) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,16 +15,18 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flask import Flask, current_app, g, has_request_context, request
+from flask import Flask, Response, current_app, g, has_request_context, request
 from werkzeug.datastructures import Headers
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.rate_limit import TakesTokens
+from oxibonsai.server.rate_limit import Balance, Buckets, Rate
 
 _log = logging.getLogger("oxibonsai.server")
 
 ANONYMOUS = "anonymous"
+# As OpenAI names them.
+RATE_HEADERS = tuple(f"X-RateLimit-{what}-Requests" for what in ("Limit", "Remaining", "Reset"))
 # WSGI key of requests that the server itself makes: the owner they are made for. Clients can't set it.
 ACTING_FOR = "oxibonsai.acting_for"
 _acting_for: ContextVar[str | None] = ContextVar("acting_for", default=None)
@@ -176,15 +179,84 @@ class Callers:
         return "" if self._keys.is_open else self.owner(sent_key(headers)) or ANONYMOUS
 
 
+class RequestRates:
+    """Limits how many requests each caller sends.
+
+    A key with a rate of its own has a bucket of its own, as has every accepted key where all have a
+    rate. The other callers share one bucket if there is a rate for them. Else, where no keys are
+    configured, each address has its own; callers without a valid key share one, so that keys can't be
+    guessed quickly.
+
+    Args:
+        buckets: Where the buckets are.
+        each: Rate of each caller that has no other; None: no limit.
+        per_key: Rates of single keys.
+        anonymous: Rate of all callers without a known key together; None: as ``each`` says.
+        burst: Capacity of buckets whose rate has none.
+    """
+
+    def __init__(
+        self,
+        buckets: Buckets,
+        *,
+        each: Rate | None,
+        per_key: Mapping[str, Rate],
+        anonymous: Rate | None,
+        burst: int,
+    ) -> None:
+        self._buckets = buckets
+        self._each = each and each.holding(burst)
+        self._per_key = {_digest(key): rate.holding(burst) for key, rate in per_key.items()}
+        self._anonymous = anonymous and anonymous.holding(burst)
+
+    def take(self, key: str | None, found: str | None, *, is_open: bool) -> Balance | None:
+        """Count the current request; None if its caller has no limit.
+
+        Args:
+            key: The key that it was sent with.
+            found: The owner of this key, if it is accepted.
+            is_open: No keys are configured.
+        """
+        if key is not None and (found is not None or is_open):
+            own = self._per_key.get(_digest(key))
+            if own is not None:
+                return self._buckets.take(owner_of(key), own)
+        if found is None and self._anonymous is not None:
+            return self._buckets.take(ANONYMOUS, self._anonymous)
+        if self._each is None:
+            return None
+        return self._buckets.take(found or (_network() if is_open else ANONYMOUS), self._each)
+
+
+def _show_balance(response: Response) -> Response:
+    """Add OpenAI's headers of a rate limit."""
+    balance: Balance | None = g.get("balance")
+    if balance is not None:
+        values = (int(balance.capacity), int(balance.left), duration(balance.until_full))
+        response.headers.update(zip(RATE_HEADERS, map(str, values), strict=True))
+    return response
+
+
+def duration(seconds: float) -> str:
+    """Return a time as OpenAI's headers write it: ``20ms``, ``1.5s``, ``6m0s``, ``1h0m2s``."""
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    if seconds < 60:
+        return f"{round(seconds, 3):g}s"
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{rest}s" if hours else f"{minutes}m{rest}s"
+
+
 def register_access(
-    app: Flask, keys: KeyRing, limiter: TakesTokens | None, admins: KeyRing, callers: Callers
+    app: Flask, keys: KeyRing, rates: RequestRates, admins: KeyRing, callers: Callers
 ) -> None:
     """Check every request before its view; views need a key unless they are :func:`public`.
 
     Args:
         app: The application.
         keys: API keys.
-        limiter: Limits requests by owner.
+        rates: Limits requests by caller.
         admins: Keys for views that are :func:`for_admins`, which are API keys, too. Without any, all
             callers are admins.
         callers: Of both kinds of keys.
@@ -206,13 +278,11 @@ def register_access(
         found = callers.owner(key)
         if found is not None:
             g.owner = found
-        # Callers without a valid key share one bucket, so that keys can't be guessed quickly; if no
-        # keys are configured, each address has its own bucket.
-        payer = _network() if keys.is_open else g.owner
-        if limiter is not None and (wait := limiter.take(payer)) > 0:
+        g.balance = rates.take(key, found, is_open=keys.is_open)
+        if g.balance is not None and g.balance.wait > 0:
             raise ApiError(
                 429, "Too many requests: try again after the time in Retry-After.",
-                code="rate_limit_exceeded", retry_after=wait,
+                code="rate_limit_exceeded", retry_after=g.balance.wait,
             )  # fmt: skip
         if found is None and not keys.is_open:
             raise ApiError(401, _refusal(key), code="invalid_api_key")
@@ -220,6 +290,7 @@ def register_access(
             check_admin()
 
     app.before_request(check)
+    app.after_request(_show_balance)
 
 
 def _network() -> str:

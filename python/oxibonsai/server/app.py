@@ -9,7 +9,13 @@ from flask import request
 
 from oxibonsai.mcp import McpServers, read_config
 from oxibonsai.serial_queue import SerialQueue
-from oxibonsai.server.access import Callers, KeyRing, current_owner, register_access
+from oxibonsai.server.access import (
+    Callers,
+    KeyRing,
+    RequestRates,
+    current_owner,
+    register_access,
+)
 from oxibonsai.server.admin.features import features_of
 from oxibonsai.server.admin.health import Metrics, health_blueprint, register_metrics, unready
 from oxibonsai.server.admin.logs import register_logs
@@ -21,7 +27,7 @@ from oxibonsai.server.hosts import register_hosts, register_origins
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.openai.models import models_blueprint
 from oxibonsai.server.page import page
-from oxibonsai.server.rate_limit import RateLimiter, TakesTokens
+from oxibonsai.server.rate_limit import RateLimiter
 from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.schemas.request_warnings import register_warnings
 from oxibonsai.server.server import Server
@@ -95,10 +101,10 @@ def create_app(
     register_metrics(app, metrics, more, served=settings.metrics)
     register_hosts(app, settings, app.keys)
     register_origins(app, settings.cors_origins)
-    limiter = _limiter(settings, app.store)
+    rates = _rates(settings, app.store)
     admins = KeyRing(settings.admin_key, settings.admin_key_file)
     app.callers = Callers(app.keys, admins)
-    register_access(app, app.keys, limiter, admins, app.callers)
+    register_access(app, app.keys, rates, admins, app.callers)
     app.before_request(_readiness(app.lifecycle))
     register_content_encoding(app, settings.max_upload_bytes, LARGE_BYTES)
     app.large_requests = register_inputs(app, settings.threads_for_http // 4)
@@ -117,12 +123,15 @@ def create_app(
     return app
 
 
-def _limiter(settings: Settings, store: Store) -> TakesTokens | None:
-    if settings.rate_limit is None:
-        return None
-    if settings.shared_store:
-        return store.shared_rate_limits(settings.rate_limit, settings.rate_burst)
-    return RateLimiter(settings.rate_limit, settings.rate_burst)
+def _rates(settings: Settings, store: Store) -> RequestRates:
+    has_database = settings.store_url.startswith("postgresql")
+    return RequestRates(
+        store.shared_rate_limits() if has_database else RateLimiter(),
+        each=settings.rate_limit,
+        per_key=settings.per_key_rate_limits,
+        anonymous=settings.anonymous_rate_limit,
+        burst=settings.rate_burst,
+    )
 
 
 def _readiness(lifecycle: Lifecycle) -> Callable[[], None]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from flask import Flask, Response, request
 from flask_cors import CORS
 
-from oxibonsai.server.access import KeyRing
+from oxibonsai.server.access import RATE_HEADERS, KeyRing
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.schemas.request_warnings import HEADER
 from oxibonsai.server.settings import Settings
@@ -95,7 +95,7 @@ def register_origins(app: Flask, origins: Sequence[str]) -> None:
             origins=patterns,
             methods=["GET", "POST", "DELETE", "OPTIONS"],
             allow_headers="*",  # echoes the preflight's names: a literal wildcard excludes Authorization
-            expose_headers=["X-Request-Id", "Retry-After", HEADER],
+            expose_headers=["X-Request-Id", "Retry-After", *RATE_HEADERS, HEADER],
             supports_credentials=True,
             max_age=600,
             vary_header=False,

@@ -66,7 +66,7 @@ def _or_none(*words: str) -> BeforeValidator:
     return BeforeValidator(lambda value: None if str(value).lower() in words else value)
 
 
-def _json_object(value: Any) -> Any:
+def json_object(value: Any) -> Any:
     """Read a JSON text; any other value is the field's own business."""
     try:
         return json.loads(value) if isinstance(value, str) else value
@@ -206,7 +206,7 @@ class ModelSettings(BaseModel):
         "llama3 or gemma, a file, or Jinja.",
     )
     chat_template_file: Path | None = Field(None, description="A file with a chat template.")
-    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
+    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(json_object)] = Field(
         {}, description="Default variables of the chat template, as a JSON object; requests can set "
         "others.",
     )  # fmt: skip

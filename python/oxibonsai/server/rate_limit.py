@@ -7,70 +7,147 @@ for ever, while callers can be arbitrary addresses; and it uses the wall clock, 
 
 from __future__ import annotations
 
+import math
+import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+_TEXT = re.compile(rf"\s*([0-9.e+]+)\s*/\s*({'|'.join(_SECONDS)})\s*")
 
 
-@dataclass
-class _Bucket:
-    tokens: float
-    updated: float  # clock seconds
+@dataclass(frozen=True)
+class Rate:
+    """How fast a bucket fills, and how much it holds.
+
+    Attributes:
+        per_second: Tokens per second.
+        capacity: Tokens of a full bucket, which can be taken at once; None: a default of the server.
+    """
+
+    per_second: float
+    capacity: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (0 < self.per_second < math.inf):
+            raise ValueError("a rate must be a number above 0")
+        if self.capacity is not None and not (1 <= self.capacity < math.inf):
+            raise ValueError("the capacity of a rate must be a number from 1 on")
+
+    @classmethod
+    def parse(cls, value: Any) -> Rate:
+        """Return the rate that a setting says.
+
+        Args:
+            value: A number per second, also as text; ``"60/minute"``, with second, minute, hour or
+                day; or ``{"capacity": 20, "rate": ...}`` with one of both as the rate.
+
+        Raises:
+            ValueError: It is none of these, or out of range.
+        """
+        if isinstance(value, Rate):
+            return value
+        if isinstance(value, Mapping):
+            if set(value) != {"capacity", "rate"}:
+                raise ValueError("a table of a rate has the keys capacity and rate, and no others")
+            return replace(cls.parse(value["rate"]), capacity=_number(value["capacity"]))
+        found = _TEXT.fullmatch(value) if isinstance(value, str) else None
+        if found is None:
+            return cls(_number(value))
+        return cls(_number(found[1]) / _SECONDS[found[2]])
+
+    def holding(self, capacity: float) -> Rate:
+        """Return the rate with a capacity where it has none."""
+        return self if self.capacity is not None else replace(self, capacity=capacity)
 
 
-class TakesTokens(Protocol):
-    """A rate limiter, of this server alone or of all servers that share a store."""
+def _number(value: Any) -> float:
+    try:
+        if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(
+        "it is no rate: give requests per second, 60/minute or a table of capacity and rate"
+    )
 
-    def take(self, owner: str) -> float:
-        """Take a token; return 0 if there was one, else the seconds until there will be."""
+
+@dataclass(frozen=True)
+class Balance:
+    """A bucket after something was asked of it.
+
+    Attributes:
+        wait: Seconds until it has what was asked; 0: it was taken.
+        capacity: Tokens of a full bucket.
+        left: Tokens in it.
+        until_full: Seconds until it is full.
+    """
+
+    wait: float
+    capacity: float
+    left: float
+    until_full: float
+
+    @classmethod
+    def of(cls, rate: Rate, until_full: float, wait: float = 0.0) -> Balance:
+        """Return the balance of a bucket that is full in ``until_full`` seconds."""
+        assert rate.capacity is not None
+        until_full = max(until_full, 0.0)
+        # Rounding must not hide a whole token.
+        left = max(0.0, rate.capacity - until_full * rate.per_second + 1e-6)
+        return cls(wait, rate.capacity, left, until_full)
+
+
+class Buckets(Protocol):
+    """Buckets of this server alone, or of all servers that share a store."""
+
+    def take(self, name: str, rate: Rate) -> Balance:
+        """Take a token if there is one."""
 
 
 class RateLimiter:
-    """Allows ``burst`` requests at once and ``rate`` per second in the long run, for each owner.
+    """Buckets in memory.
+
+    A bucket is one number, the time at which it will be full again: a token that is taken moves it by
+    ``1 / rate``, and there is one as long as it is at most ``(capacity - 1) / rate`` away.
 
     Args:
-        rate: Tokens per second.
-        burst: Capacity of a bucket in tokens.
-        owners: Maximum number of buckets; the least recently used one is dropped.
+        buckets: Maximum number of buckets; the least recently used one is dropped.
         clock: Monotonic clock in seconds.
     """
 
-    def __init__(
-        self,
-        rate: float,
-        burst: int,
-        owners: int = 10_000,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._owners = owners
+    def __init__(self, buckets: int = 10_000, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = buckets
         self._clock = clock
+        self._now = -math.inf
         self._lock = threading.Lock()
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._full_at: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._buckets)
+        return len(self._full_at)
 
-    def take(self, owner: str) -> float:
-        """Take a token.
+    def take(self, name: str, rate: Rate) -> Balance:
+        """Take a token from the bucket of this name if there is one.
 
-        Returns:
-            0 if there was one, else the seconds until there will be.
+        Args:
+            name: Of the bucket.
+            rate: With a capacity.
         """
-        now = self._clock()
+        assert rate.capacity is not None
         with self._lock:
-            bucket = self._buckets.pop(owner, None) or _Bucket(float(self._burst), now)
-            self._buckets[owner] = bucket
-            if len(self._buckets) > self._owners:
-                self._buckets.popitem(last=False)
-            gained = max(0.0, now - bucket.updated) * self._rate
-            bucket.tokens = min(float(self._burst), bucket.tokens + gained)
-            bucket.updated = now
-            if bucket.tokens >= 1:
-                bucket.tokens -= 1
-                return 0.0
-            return (1 - bucket.tokens) / self._rate
+            # A clock that goes back neither fills a bucket nor empties it.
+            now = self._now = max(self._now, self._clock())
+            begun = max(self._full_at.pop(name, now), now)
+            wait = begun - now - (rate.capacity - 1) / rate.per_second
+            # Rounding must not make a caller wait who waited as long as it was told.
+            taken = wait <= 1e-9
+            if taken:
+                begun += 1 / rate.per_second
+            self._full_at[name] = begun
+            if len(self._full_at) > self._most:
+                self._full_at.popitem(last=False)
+            return Balance.of(rate, begun - now, 0.0 if taken else wait)

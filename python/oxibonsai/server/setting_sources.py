@@ -1,9 +1,10 @@
-"""Merges settings from flags, environment variables, TOML file and defaults, in this precedence."""
+"""Merges settings from flags, environment variables, a TOML or JSON file and defaults, in this order."""
 
 from __future__ import annotations
 
 import difflib
 import ipaddress
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -43,7 +44,8 @@ def load_settings(
 
     Args:
         flags: Values of flags that were given, by field name.
-        config: A TOML file; None: ``OXIBONSAI_CONFIG``, else none.
+        config: A file of TOML, or of JSON if its name ends in ``.json``; None: ``OXIBONSAI_CONFIG``,
+            else none.
         fallbacks: Values of fields that no other source names, in place of their defaults.
         fallback_origins: Where each of them comes from, for messages.
 
@@ -52,7 +54,7 @@ def load_settings(
             address without an API key. The message names the flag, variable or key.
     """
     config = config or os.environ.get("OXIBONSAI_CONFIG")
-    file = _read_toml(Path(config)) if config else {}
+    file = _read_config(Path(config)) if config else {}
     variables = EnvSettingsSource(Settings)()
     try:
         settings = Settings(**{**fallbacks, **file, **variables, **flags})
@@ -68,16 +70,21 @@ def load_settings(
     return settings
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> dict[str, Any]:
+    kind = "JSON" if path.suffix == ".json" else "TOML"
     try:
         with path.open("rb") as file:
-            table = tomllib.load(file)
+            table = (
+                json.load(file, object_pairs_hook=_unique) if kind == "JSON" else tomllib.load(file)
+            )
     except OSError as e:
         raise RequestError(f"cannot read the configuration {path}: {e.strerror}") from e
     except ValueError as e:  # of texts, and of numbers that are too long for Python
-        raise RequestError(f"{path} is not TOML: {e}") from e
+        raise RequestError(f"{path} is not {kind}: {e}") from e
     except RecursionError as e:
         raise RequestError(f"{path} is nested too deeply: settings are flat") from e
+    if not isinstance(table, dict):
+        raise RequestError(f"{path} holds no JSON object of settings")
     values: dict[str, Any] = {}
     for name, value in table.items():
         field = name.replace("-", "_")
@@ -93,12 +100,21 @@ def _read_toml(path: Path) -> dict[str, Any]:
     return values
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object; like TOML, refuse a key that is there twice."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return table
+
+
 def _sentence(error: ValidationError, origin: Mapping[str, str]) -> str:
     first = error.errors(include_url=False)[0]
     field = str(first["loc"][0]) if first["loc"] else ""
     reason = first["msg"][:1].lower() + first["msg"][1:]
     # An API key must not appear in a terminal or log.
-    shown = "" if field.startswith("api_key") else f" is {first['input']!r}"
+    known = Settings.model_fields.get(field)
+    shown = "" if known is not None and not known.repr else f" is {first['input']!r}"
     return f"{origin.get(field, field)}{shown}: {reason}"
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from oxibonsai.server.model_settings import Flag, ModelSettings, Names, Paths, Switch
+from oxibonsai.server.model_settings import Flag, ModelSettings, Names, Paths, Switch, json_object
+from oxibonsai.server.rate_limit import Rate
 
 ENV_PREFIX = "OXIBONSAI_"
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
@@ -25,6 +26,18 @@ def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
         if name != "*" and not _NAME.fullmatch(name):
             raise ValueError(f"'{name}' is not a host name: give it without scheme, port and path")
     return names
+
+
+def _read_rate(value: Any) -> Any:
+    """Return a rate; a flag and a variable hold a table as JSON."""
+    is_table = isinstance(value, str) and value.lstrip().startswith("{")
+    return value if value is None else Rate.parse(json_object(value) if is_table else value)
+
+
+RateLimit = Annotated[Rate | None, NoDecode, BeforeValidator(_read_rate)]
+PerKeyRates = Annotated[
+    dict[str, Annotated[Rate, BeforeValidator(Rate.parse)]], NoDecode, BeforeValidator(json_object)
+]
 
 
 DEFAULT_PORT = 8080
@@ -77,13 +90,27 @@ class Settings(ModelSettings, BaseSettings):
         description="Origins of web pages that may call the server (CORS); localhost for pages of this "
         "machine, * for all.",
     )
-    rate_limit: float | None = Field(
+    rate_limit: RateLimit = Field(
         None,
-        gt=0,
-        description="Requests per second for each API key, or for each client address without keys. "
-        "Default: no limit.",
+        description="Requests per second for each API key, or for each client address without keys; "
+        "also N/second, N/minute, N/hour or N/day. Default: no limit.",
     )
-    rate_burst: int = Field(20, ge=1, description="Requests that each of them may send in a burst.")
+    per_key_rate_limits: PerKeyRates = Field(
+        default_factory=dict,
+        repr=False,
+        description="Rates of single API keys in place of --rate-limit: a table, or a JSON object, with "
+        "a rate for each key, or its capacity and rate.",
+    )
+    anonymous_rate_limit: RateLimit = Field(
+        None,
+        description="Rate of all callers together that have no API key, or one that is not known. "
+        "Default: --rate-limit.",
+    )
+    rate_burst: int = Field(
+        20,
+        ge=1,
+        description="Requests that each of them may send in a burst, where a rate has no capacity.",
+    )
     max_body_mb: float = Field(
         16, gt=0, le=4096, description="Largest request body in MiB, except file uploads."
     )

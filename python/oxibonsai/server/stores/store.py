@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, bindparam, delete, func, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from oxibonsai.errors import OxiBonsaiError
+from oxibonsai.server.rate_limit import Balance, Rate
 from oxibonsai.server.stores import tables
 from oxibonsai.server.stores.blobs import BlobFolder, Blobs, BlobTable
 from oxibonsai.server.stores.collection import Collection, new_id
@@ -77,46 +78,46 @@ class Faults:
 
 
 class SharedRateLimits:
-    """Allows ``burst`` requests at once and ``rate`` per second, for each owner, over all servers.
+    """Buckets in a database, which outlive the server and are those of all that share it.
 
-    A bucket is one number, the time at which it will be full again: a token that is taken moves it by
-    ``1 / rate``, and there is one as long as it is at most ``(burst - 1) / rate`` away. So a request
-    costs one statement, and the clock is the database's.
+    They are what :class:`~oxibonsai.server.rate_limit.RateLimiter` has in memory. A request costs one
+    statement, and the clock is the database's.
 
     Args:
         database: A PostgreSQL database.
-        rate: Tokens per second.
-        burst: Capacity of a bucket in tokens.
     """
 
-    def __init__(self, database: Database, rate: float, burst: int) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._step = 1 / rate
-        self._most = (burst - 1) / rate
 
-    def take(self, owner: str) -> float:
-        """Take a token.
+    def take(self, name: str, rate: Rate) -> Balance:
+        """Take a token from the bucket of this name if there is one.
 
-        Returns:
-            0 if there was one, else the seconds until there will be.
+        Args:
+            name: Of the bucket.
+            rate: With a capacity.
 
         Raises:
             StoreError: The database can't be used.
         """
+        assert rate.capacity is not None
+        step, most = 1 / rate.per_second, (rate.capacity - 1) / rate.per_second
         table, now = rate_limits, _now()
         begun = func.greatest(table.c.full_at, now)
-        statement = insert(table).values(owner=bindparam("who"), full_at=now + self._step)
+        statement = insert(table).values(owner=bindparam("who"), full_at=now + step)
         statement = statement.on_conflict_do_update(
             index_elements=[table.c.owner],
-            set_={"full_at": begun + self._step},
-            where=begun - now <= self._most,
+            set_={"full_at": begun + step},
+            where=begun - now <= most,
         )
         with self._database.write() as connection:
-            taken = connection.execute(statement.returning(table.c.full_at), {"who": owner})
-            if taken.first() is not None:
-                return 0.0
-            left = select(table.c.full_at - now - self._most).where(table.c.owner == owner)
-            return max(float(connection.execute(left).scalar_one()), 0.001)
+            taken = connection.execute(statement.returning(table.c.full_at - now), {"who": name})
+            until_full = taken.scalar_one_or_none()
+            if until_full is not None:
+                return Balance.of(rate, float(until_full))
+            left = select(table.c.full_at - now).where(table.c.owner == name)
+            until_full = float(connection.execute(left).scalar_one())
+            return Balance.of(rate, until_full, max(until_full - most, 0.001))
 
 
 def _now() -> ColumnElement[Any]:
@@ -172,9 +173,9 @@ class Store:
         self._faults = Faults(self._try_writing)
         db.writing = self._faults.noted
 
-    def shared_rate_limits(self, rate: float, burst: int) -> SharedRateLimits:
-        """Return the token buckets of all servers that share the database, which is PostgreSQL."""
-        return SharedRateLimits(self._database, rate, burst)
+    def shared_rate_limits(self) -> SharedRateLimits:
+        """Return the token buckets in the database, which is PostgreSQL."""
+        return SharedRateLimits(self._database)
 
     @property
     def failing(self) -> bool:
