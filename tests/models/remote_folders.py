@@ -235,6 +235,14 @@ FOLDERS = [
          "feed_forward.w2.weight": (HIDDEN, FF)},
     ),
     RemoteFolder(
+        "InternLM3ForCausalLM", "internlm3",
+        {"hidden_act": "silu", "bias": False, "qkv_bias": True,
+         "rope_scaling": {"rope_type": "dynamic", "factor": 6.0}},
+        _LLAMA_OUTSIDE, "model.layers",
+        {**_LLAMA, **{f"{part}_proj.bias": _LLAMA[f"{part}_proj.weight"][:1] for part in _QKV_PARTS}},
+        converted_by_llama_cpp=False,  # transformers' Llama is the truth
+    ),
+    RemoteFolder(
         "BaichuanForCausalLM", "baichuan",
         {"hidden_act": "silu", "num_key_value_heads": None, "rope_theta": None},
         _LLAMA_OUTSIDE, "model.layers",

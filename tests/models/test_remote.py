@@ -214,6 +214,7 @@ def test_a_folder_runs_with_the_bytes_of_its_file(name: str, tmp_path: Path) -> 
         ("bailing_moe_v2", "score_function", "softmax", UnsupportedError, "score_function"),
         ("bailing_moe_v2", "use_qkv_bias", True, UnsupportedError, "use_qkv_bias"),
         ("bailing_moe_v2", "moe_intermediate_size", 24, FormatError, "asks for"),
+        ("internlm3", "bias", True, UnsupportedError, "bias"),
         ("plamo2", "mamba_enabled", False, UnsupportedError, "mamba_enabled"),
         ("plamo2", "rms_norm_eps", 1e-5, UnsupportedError, "rms_norm_eps"),
         ("plamo2", "mamba_step", 1, FormatError, "mamba_step"),
@@ -266,6 +267,53 @@ def test_what_has_llamas_layers_is_saved_as_a_llama(name: str, tmp_path: Path) -
     assert type(theirs).__name__ == "LlamaForCausalLM"
     found = model.logits(dm.IDS)
     assert np.abs(dm.logits(theirs, dm.IDS) - found).max() <= 1e-4 * np.abs(found).max()
+
+
+def test_internlm3_is_a_llama_without_a_bias_behind_attention(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs transformers and torch")
+    import transformers
+
+    path, held = converted("internlm3", tmp_path)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    known = {k: v for k, v in config.items() if k not in ("model_type", "architectures")}
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**known, attention_bias=True))
+    state = {name: torch.from_numpy(values) for name, values in held.items()}
+    none = {
+        name: torch.zeros_like(p)
+        for name, p in theirs.named_parameters()
+        if name.endswith("o_proj.bias")
+    }
+    assert len(none) == dm.LAYERS
+    theirs.load_state_dict({**state, **none})
+    truth = dm.logits(theirs.eval(), dm.IDS)
+    for place in (path, tmp_path / "model"):
+        engine = oxibonsai.load(place)
+        found = engine.logits(dm.IDS)
+        assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
+    assert engine.model.config.architecture == "llama"
+
+
+def test_an_architecture_without_pictures_reads_no_embeddings(files: dict[str, Path]) -> None:
+    engine = oxibonsai.load(files["orion"])
+    with pytest.raises(UnsupportedError, match=r"inputs_embeds needs .* takes pictures"):
+        engine.logits(inputs_embeds=np.zeros((2, dm.HIDDEN), np.float32))
+
+
+def test_internlm3_without_biases_is_saved_as_a_llama(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers and torch")
+    biased = next(f for f in remote_folders.FOLDERS if f.name == "internlm3")
+    layer = {name: shape for name, shape in biased.layer.items() if not name.endswith(".bias")}
+    plain = replace(biased, config={**biased.config, "qkv_bias": False}, layer=layer)
+    remote_folders.save(plain, tmp_path / "model")
+    model = oxibonsai.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    model.save_pretrained(tmp_path / "saved")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
+    found = model.logits(dm.IDS)
+    assert np.abs(dm.logits(theirs, dm.IDS) - found).max() <= 1e-4 * np.abs(found).max()
+    remote_folders.save(biased, tmp_path / "biased")
+    model = oxibonsai.AutoModelForCausalLM.from_pretrained(tmp_path / "biased")
+    with pytest.raises(UnsupportedError, match=r"its lack of blk\.0\.attn_output\.bias"):
+        model.save_pretrained(tmp_path / "again")
 
 
 @pytest.mark.parametrize("name", [c.name for c in remote_models.CASES])
