@@ -141,7 +141,7 @@ def test_a_refused_prompt_leaves_nothing_running(llm: LLM) -> None:
         (lambda e: e.generate([[1, 2]], PARAMS), "a prompt is a list of token ids"),
         (lambda e: e.generate("a", {"max_tokens": 3}), "it must be SamplingParams"),
         (lambda e: e.generate("a", PARAMS, {"tenant": "x"}), "it must be Options"),
-        (lambda e: e.logits("abc"), "a prompt is a list of token ids here, not str"),
+        (lambda e: e.logits_batch(["abc"]), "a prompt is a list of token ids here, not str"),
         (lambda e: e.generate(b"abc", PARAMS), "a prompt is a list of token ids here, not bytes"),
         (lambda e: e.embed("abc"), "give a list of texts"),
         (lambda e: e.embed(5), "texts is 5; give a list of texts"),
@@ -291,6 +291,11 @@ def test_tensors_in_and_out(llm: LLM) -> None:
     vectors = llm.engine.embeddings_torch(["abc"])
     assert torch.equal(vectors, torch.from_numpy(llm.engine.embed(["abc"])))
     assert llm.generate(ids, PARAMS)[0].prompt_token_ids == [66, 65]
+    rows = torch.randn(5, llm.engine.model.config.hidden_size, generator=torch.manual_seed(1))
+    (found,) = llm.generate({"prompt_embeds": rows}, PARAMS)
+    given, options = llm.engine.embedded_prompt(rows)
+    assert found.prompt is None
+    assert found.outputs[0].token_ids == list(llm.engine.generate_tokens(given, PARAMS, options))
 
 
 def test_the_package_lists_its_names_and_stays_light() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
@@ -13,16 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.engine.closing import ClosingConstraint, ClosingTokens
+from oxibonsai.engine.embedded_prompt import embedded_prompt
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.engine_core import DEFAULT_CHUNK, EngineCore, StepCounts
 from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
 from oxibonsai.engine.logits import DLPackArray, WholeTexts
+from oxibonsai.engine.pooled_states import Ids
 from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.ranking import Ranker, Ranking
 from oxibonsai.engine.sequence import Options, Sequence, TokenConstraint
 from oxibonsai.engine.text import TextOutput
-from oxibonsai.errors import FormatError, RequestError, needs_extra
+from oxibonsai.errors import FormatError, RequestError, UnsupportedError, needs_extra
 from oxibonsai.known_models import Recommendation, recommend
 from oxibonsai.lora import Adapter
 from oxibonsai.models import Model
@@ -440,9 +443,11 @@ class Engine:
 
     def generate(
         self,
-        prompt: str | Items[int],
+        prompt: str | Items[int] | None = None,
         params: SamplingParams | None = None,
         options: Options | None = None,
+        *,
+        inputs_embeds: Any = None,
     ) -> Iterator[str]:
         """Yield the pieces of the text that continues a prompt, as they come; stop strings never show.
 
@@ -450,9 +455,40 @@ class Engine:
             prompt: Text, taken as it stands (special tokens in it are text), or token ids.
             params: How to choose tokens; None: the defaults.
             options: What else it does.
+            inputs_embeds: In place of a prompt; see :meth:`embedded_prompt`.
         """
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        ids, options = self._prompt(prompt, inputs_embeds, options)
         return self.follow_text(self.submit(ids, params or SamplingParams(), options))
+
+    def embedded_prompt(
+        self, inputs_embeds: Any, options: Options | None = None
+    ) -> tuple[list[int], Options]:
+        """Return the ids and the options with which a prompt of embeddings is submitted.
+
+        Args:
+            inputs_embeds: [n, hidden], float32 or float16, of numpy, torch or what else speaks DLPack:
+                what the model would read in place of the embeddings of n tokens. Copied.
+            options: What else the sequence does; it has no images.
+
+        Raises:
+            RequestError: They are no such rows of finite numbers.
+            UnsupportedError: The model reads token ids alone.
+        """
+        options = options or Options()
+        if options.images:
+            raise RequestError("inputs_embeds is a whole prompt: leave out the images")
+        ids, placed = embedded_prompt(self.model, inputs_embeds)
+        return ids, replace(options, images=placed, uncounted=len(ids))
+
+    def _prompt(
+        self, prompt: str | Items[int] | None, inputs_embeds: Any, options: Options | None
+    ) -> tuple[Items[int], Options | None]:
+        """Return the ids of a prompt in any of its forms, and the options that go with them."""
+        if (prompt is None) is (inputs_embeds is None):
+            raise RequestError("give a prompt or inputs_embeds, and not both")
+        if prompt is None:
+            return self.embedded_prompt(inputs_embeds, options)
+        return (self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt), options
 
     def follow_text(self, sequence: Sequence) -> Iterator[str]:
         """Yield the pieces of a submitted sequence's text as they come; closing the iterator cancels it."""
@@ -473,42 +509,99 @@ class Engine:
     @overload
     def logits(
         self,
-        ids: Items[int],
+        prompt: str | Items[int] | None = None,
         chunk_size: int | None = None,
         *,
         images: tuple[PlacedImage, ...] = (),
+        inputs_embeds: Any = None,
         as_dlpack: Literal[False] = False,
     ) -> npt.NDArray[np.float32]: ...
 
     @overload
     def logits(
         self,
-        ids: Items[int],
+        prompt: str | Items[int] | None = None,
         chunk_size: int | None = None,
         *,
         images: tuple[PlacedImage, ...] = (),
+        inputs_embeds: Any = None,
         as_dlpack: Literal[True],
     ) -> DLPackArray: ...
 
     def logits(
         self,
-        ids: Items[int],
+        prompt: str | Items[int] | None = None,
         chunk_size: int | None = None,
         *,
         images: tuple[PlacedImage, ...] = (),
+        inputs_embeds: Any = None,
         as_dlpack: bool = False,
     ) -> npt.NDArray[np.float32] | DLPackArray:
-        """Return logits after every token of one text: float32 [len(ids), vocabulary].
+        """Return logits after every token of one text: float32 [n, vocabulary].
 
         Args:
-            ids: Token ids.
+            prompt: Text, taken as it stands, or token ids.
             chunk_size: Tokens of a step; the result doesn't depend on it.
             images: Images, and the ids that stand for their rows, in order.
+            inputs_embeds: In place of a prompt; see :meth:`embedded_prompt`.
             as_dlpack: Return an object that ``torch.from_dlpack`` and ``numpy.from_dlpack`` take
                 without a copy.
         """
-        rows = self.logits_batch([ids], chunk_size, [images])[0]
+        ids, options = self._prompt(prompt, inputs_embeds, Options(images=images))
+        assert options is not None  # as given
+        rows = self.logits_batch([ids], chunk_size, [options.images])[0]
         return DLPackArray(rows) if as_dlpack else rows
+
+    @overload
+    def hidden_states(
+        self, prompt: str | Items[int], *, as_dlpack: Literal[False] = False
+    ) -> npt.NDArray[np.float32]: ...
+
+    @overload
+    def hidden_states(
+        self, prompt: str | Items[int], *, as_dlpack: Literal[True]
+    ) -> DLPackArray: ...
+
+    def hidden_states(
+        self, prompt: str | Items[int], *, as_dlpack: bool = False
+    ) -> npt.NDArray[np.float32] | DLPackArray:
+        """Return the states of every token after the final norm: float32 [n, hidden].
+
+        Args:
+            prompt: Text, taken as it stands, or token ids.
+            as_dlpack: As of :meth:`logits`.
+
+        Raises:
+            RequestError: The prompt is empty, too long, or holds ids outside the vocabulary.
+            UnsupportedError: The model has an encoder and a decoder.
+        """
+        ids, _ = self._prompt(prompt, None, None)
+        (rows,) = self.embedder.token_states([Ids(self.check_prompt(ids))])
+        return DLPackArray(rows) if as_dlpack else rows
+
+    @overload
+    def embed(
+        self,
+        texts: Items[str | Items[int]],
+        *,
+        pooling: str | None = None,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        truncate: int | None = None,
+        as_dlpack: Literal[False] = False,
+    ) -> npt.NDArray[np.float32]: ...
+
+    @overload
+    def embed(
+        self,
+        texts: Items[str | Items[int]],
+        *,
+        pooling: str | None = None,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        truncate: int | None = None,
+        as_dlpack: Literal[True],
+    ) -> DLPackArray: ...
 
     def embed(
         self,
@@ -518,15 +611,22 @@ class Engine:
         normalize: bool = True,
         dimensions: int | None = None,
         truncate: int | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """Return one vector a text; see :meth:`oxibonsai.engine.embedding.Embedder.embed`."""
-        return self.embedder.embed(
+        as_dlpack: bool = False,
+    ) -> npt.NDArray[np.float32] | DLPackArray:
+        """Return one vector a text; see :meth:`oxibonsai.engine.embedding.Embedder.embed`.
+
+        Args:
+            texts, pooling, normalize, dimensions, truncate: As there.
+            as_dlpack: As of :meth:`logits`.
+        """
+        vectors = self.embedder.embed(
             texts,
             pooling=pooling,
             normalize=normalize,
             dimensions=dimensions,
             truncate=truncate,
         )
+        return DLPackArray(vectors) if as_dlpack else vectors
 
     def rerank(self, query: str, documents: Items[str], *, top_n: int | None = None) -> Ranking:
         """Rank documents by how well they fit a query; see :meth:`oxibonsai.engine.ranking.Ranker.rank`."""
@@ -536,19 +636,52 @@ class Engine:
         """Return the scores of texts; see :meth:`oxibonsai.engine.ranking.Ranker.classify`."""
         return self.ranker.classify(texts)
 
-    def logits_torch(self, ids: Items[int], chunk_size: int | None = None) -> torch.Tensor:
-        """Return :meth:`logits` as a tensor over the same memory: float32 [len(ids), vocabulary]."""
+    def logits_torch(
+        self,
+        prompt: str | Items[int] | None = None,
+        chunk_size: int | None = None,
+        *,
+        inputs_embeds: Any = None,
+    ) -> torch.Tensor:
+        """Return :meth:`logits` as a tensor over the same memory: float32 [n, vocabulary]."""
         with needs_extra("hf"):
             import torch
 
-        return torch.from_numpy(self.logits(ids, chunk_size))
+        return torch.from_numpy(self.logits(prompt, chunk_size, inputs_embeds=inputs_embeds))
 
-    def embeddings_torch(self, texts: Items[str | Items[int]], **options: Any) -> torch.Tensor:
-        """Return :meth:`embed` as a tensor over the same memory: float32 [texts, dimensions]."""
+    def hidden_states_torch(self, prompt: str | Items[int]) -> torch.Tensor:
+        """Return :meth:`hidden_states` as a tensor over the same memory: float32 [n, hidden]."""
         with needs_extra("hf"):
             import torch
 
-        return torch.from_numpy(self.embed(texts, **options))
+        return torch.from_numpy(self.hidden_states(prompt))
+
+    def embeddings_torch(
+        self,
+        texts: str | Items[str | Items[int]],
+        *,
+        pooling: str | None = None,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        truncate: int | None = None,
+    ) -> torch.Tensor:
+        """Return :meth:`embed` as a tensor over the same memory: float32 [texts, dimensions].
+
+        Args:
+            texts: As of :meth:`embed`, or one text alone, whose tensor is [1, dimensions].
+            pooling, normalize, dimensions, truncate: As of :meth:`embed`.
+        """
+        with needs_extra("hf"):
+            import torch
+
+        vectors = self.embed(
+            [texts] if isinstance(texts, str) else texts,
+            pooling=pooling,
+            normalize=normalize,
+            dimensions=dimensions,
+            truncate=truncate,
+        )
+        return torch.from_numpy(vectors)
 
     def logits_batch(
         self,
@@ -565,6 +698,37 @@ class Engine:
         for i, first, rows in blocks:
             results[i][first : first + len(rows)] = rows
         return results
+
+    def decoder_logits(
+        self, prompts: Items[Items[int]], decoded: Items[Items[int]]
+    ) -> list[npt.NDArray[np.float32]]:
+        """Return logits after every token of a decoder: for each prompt float32 [tokens, vocabulary].
+
+        Args:
+            prompts: Token ids that the encoder reads.
+            decoded: Token ids of the decoder behind each prompt, from its start token on.
+
+        Raises:
+            RequestError: A text is empty, too long, or holds ids outside the vocabulary.
+            UnsupportedError: The model has no encoder.
+        """
+        if self.model.config.decoder is None:
+            raise UnsupportedError(
+                f"{self.model.weights.checkpoint.path} has no encoder in front of its decoder: call "
+                "logits()"
+            )
+        sequences = []
+        for prompt, own in zip(prompts, decoded, strict=True):
+            read, ids = self.check_prompt(prompt), self.check_prompt(own)
+            self.check_prompt([*read, *ids])  # both have to fit
+            sequences.append(
+                Sequence([*read, *ids], SamplingParams(), Options(), encoded=len(read))
+            )
+        results: list[list[npt.NDArray[np.float32]]] = [[] for _ in sequences]
+        runner = WholeTexts(self.model, self.cache, self.lock)
+        for i, _, rows in runner.iter_logits(sequences, DEFAULT_CHUNK):
+            results[i].append(rows)
+        return [np.concatenate(blocks) for blocks in results]
 
     def iter_logits(
         self, ids: Items[int], chunk_size: int = 64, first: int = 0

@@ -39,6 +39,7 @@ class WholeTexts:
         """Yield (sequence, first position, rows [n, vocabulary]) in order.
 
         With recurrent state, no more texts run at once than there are slots for; the others follow.
+        Behind an encoder, positions are counted from the decoder's first token.
 
         Args:
             sequences: The texts, checked.
@@ -54,8 +55,9 @@ class WholeTexts:
     def _run_group(
         self, sequences: list[Sequence], offset: int, size: int, first: int
     ) -> Iterator[tuple[int, int, Rows]]:
-        longest = max(len(s.tokens) for s in sequences)
+        longest = max(len(s.tokens) - s.encoded for s in sequences)
         try:
+            self._encode([s for s in sequences if s.encoded])
             for start, end in _cuts(sequences, 0, first, _CHUNK):
                 self._step(sequences, start, end, all_rows=False)
             for start, end in _cuts(sequences, first, longest, size):
@@ -69,12 +71,21 @@ class WholeTexts:
                 for s in sequences:
                     self._cache.release(s.table)
 
+    def _encode(self, sequences: list[Sequence]) -> None:
+        """Run the prompts of sequences through the encoder, each whole."""
+        for s in sequences:
+            with self._lock:
+                reserve(self._cache, s.table, 0, s.encoded)
+                self._model.encode(make_batch([Chunk(s, 0, s.encoded)]), self._cache.pools)
+
     def _step(
         self, sequences: list[Sequence], start: int, end: int, *, all_rows: bool
     ) -> tuple[list[Chunk], Rows]:
         """Run positions start .. end - 1 of every text that has them."""
-        live = [s for s in sequences if len(s.tokens) > start]
-        chunks = [Chunk(s, start, min(end, len(s.tokens)) - start) for s in live]
+        live = [s for s in sequences if len(s.tokens) > s.encoded + start]
+        chunks = [
+            Chunk(s, s.encoded + start, min(end, len(s.tokens) - s.encoded) - start) for s in live
+        ]
         cache = self._cache
         with self._lock:
             for c in chunks:

@@ -172,6 +172,8 @@ class Options:
         images: Images, and the tokens of the prompt that stand for their rows, in order.
         borders: Positions of the prompt where turns of a conversation begin, from which a later prompt may
             go on in another way.
+        uncounted: How many of the first tokens of the prompt no penalty counts: they stand for embeddings,
+            or an encoder reads them.
     """
 
     structure: Structure | None = None
@@ -184,6 +186,7 @@ class Options:
     cache_salt: str = ""
     images: tuple[PlacedImage, ...] = ()
     borders: tuple[int, ...] = ()
+    uncounted: int = 0
 
     @property
     def cache_root(self) -> bytes:
@@ -295,6 +298,12 @@ class Sequence:
             return root
         parts = repr((root, self.tokens[: self.encoded]))
         return hashlib.blake2b(parts.encode(), digest_size=32).digest()
+
+    @property
+    def counted_tokens(self) -> list[int]:
+        """Return what penalties count: prompt and generated tokens, less those that are left out."""
+        first = self.options.uncounted
+        return self.history[first:] if first else self.history
 
     @property
     def num_generated(self) -> int:

@@ -78,7 +78,7 @@ def _choose(sequence: Sequence, logits: Row, eos_ids: frozenset[int]) -> int:
         mask = constraint.mask_beside(banned)
     return sequence.sampler.choose(
         logits,
-        sequence.history,
+        sequence.counted_tokens,
         sequence.num_generated,
         mask=mask,
         banned=banned,

@@ -64,8 +64,9 @@ class LLM(Requests):
         """Continue prompts, all in shared steps.
 
         Args:
-            prompts: One or several: text, taken as it stands; token ids; ``{"prompt": ...}`` or
-                ``{"prompt_token_ids": ...}``.
+            prompts: One or several: text, taken as it stands; token ids; ``{"prompt": ...}``,
+                ``{"prompt_token_ids": ...}`` or ``{"prompt_embeds": ...}``, which
+                :meth:`oxibonsai.engine.Engine.embedded_prompt` takes.
             sampling_params: How to choose tokens, for all prompts or one each; None: as recommended
                 for the model (:meth:`get_default_sampling_params`).
             n: Texts for each prompt, 1 to 128.

@@ -19,7 +19,7 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.sampling.sampler import TokenLogprobs
 from oxibonsai.tokenizer import Tokenizer
 
-# Text, token ids, or vLLM's dicts with "prompt" or "prompt_token_ids".
+# Text, token ids, or vLLM's dicts with "prompt", "prompt_token_ids" or "prompt_embeds".
 Prompt = str | Items[int] | Mapping[str, Any]
 
 # vLLM's names for arguments of load().
@@ -84,10 +84,14 @@ class Requests:
         self, prompt: Prompt, params: SamplingParams | None, options: Options | None, n: int
     ) -> Request:
         """Take in n samples of a prompt; see :func:`oxibonsai.engine.submit_samples`."""
-        text, ids = self._read(prompt)
+        text: str | None = None
+        if isinstance(prompt, Mapping) and prompt.keys() == {"prompt_embeds"}:
+            ids, options = self.engine.embedded_prompt(prompt["prompt_embeds"], options)
+        else:
+            text, ids = self._read(prompt)
         params = params or self.get_default_sampling_params()
         sequences = submit_samples(self.engine, ids, params, options, n=n)
-        return Request(self.next_id(), text, list(ids), sequences)
+        return Request(self.next_id(), text, ids, sequences)
 
     def submit_chat(
         self,
@@ -103,13 +107,14 @@ class Requests:
         sequences = submit_samples(self.engine, prepared.ids, params, prepared.options, n=n)
         return Request(self.next_id(), prepared.prompt, prepared.ids, sequences, prepared)
 
-    def _read(self, prompt: Prompt) -> tuple[str | None, Items[int]]:
+    def _read(self, prompt: Prompt) -> tuple[str | None, list[int]]:
         """Return the text and ids of a prompt in any of its forms."""
         if isinstance(prompt, Mapping):
             unknown = prompt.keys() - {"prompt", "prompt_token_ids"}
             if unknown or len(prompt) != 1:
                 raise RequestError(
-                    'a prompt is text, ids, {"prompt": ...} or {"prompt_token_ids": ...}'
+                    'a prompt is text, ids, {"prompt": ...}, {"prompt_token_ids": ...} or '
+                    '{"prompt_embeds": ...}'
                 )
             prompt = next(iter(prompt.values()))
         if isinstance(prompt, str):

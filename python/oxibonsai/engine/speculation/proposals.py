@@ -44,7 +44,7 @@ class Guess:
         self._sampler.restore(same.state())
         constraint = sequence.constraint
         self._constraint = None if constraint is None else constraint.fork()
-        self._history, self._step = list(sequence.history), sequence.num_generated
+        self._history, self._step = list(sequence.counted_tokens), sequence.num_generated
 
     def wants_more(self) -> bool:
         """Return whether one more token is to be proposed."""
