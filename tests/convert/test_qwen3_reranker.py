@@ -11,8 +11,9 @@ import pytest
 from hf_folders import CASES, logits, save
 
 import oxibonsai
-from oxibonsai import FormatError
+from oxibonsai import FormatError, UnsupportedError
 from oxibonsai.convert.language_model import convert
+from oxibonsai.hf import CrossEncoder
 
 pytest.importorskip("torch", reason="needs transformers and torch")
 pytest.importorskip("transformers", reason="needs transformers and torch")
@@ -56,6 +57,13 @@ def test_the_score_is_that_of_transformers(tied: bool, tmp_path: Path) -> None:
     last = logits(model, pair.tokens)[-1].astype(np.float64)
     assert found == pytest.approx(1 / (1 + np.exp(last[NO] - last[YES])), abs=1e-5)
     assert engine.ranker.labels == ("yes", "no")
+    encoder = CrossEncoder(tmp_path / "m.gguf", threads=1)
+    assert encoder.predict([("q", "doc")])[0] == pytest.approx(found)
+    assert encoder.rank("q", ["doc"])[0]["score"] == pytest.approx(found)
+    with pytest.raises(UnsupportedError, match="load it with CrossEncoder"):
+        oxibonsai.AutoModelForSequenceClassification.from_pretrained(tmp_path / "m.gguf")
+    with pytest.raises(UnsupportedError, match="max_length"):
+        CrossEncoder(tmp_path / "m.gguf", max_length=8)
 
 
 def test_without_its_answers_a_vocabulary_is_refused(tmp_path: Path) -> None:

@@ -281,8 +281,9 @@ def test_the_wrong_auto_class_names_the_right_one(
         (plain_folder, "AutoModelForSequenceClassification", "AutoModel$"),
         (folder, "AutoModelForCausalLM", "AutoModelForSequenceClassification"),
         (hf_folder, "AutoModelForSequenceClassification", "AutoModelForCausalLM"),
-        (tmp_path / "t5", "AutoModel", "oxibonsai.load"),
-        (tmp_path / "t5", "AutoModelForCausalLM", "oxibonsai.load"),
+        (tmp_path / "t5", "AutoModel", "AutoModelForSeq2SeqLM"),
+        (tmp_path / "t5", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM"),
+        (hf_folder, "AutoModelForSeq2SeqLM", "AutoModelForCausalLM"),
     ]:
         with pytest.raises(UnsupportedError, match=f"no model of {name}.*load it with {right}"):
             getattr(oxibonsai, name).from_pretrained(source)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import recurrent_models
 
 from oxibonsai import AutoModelForCausalLM, RequestError, UnsupportedError
 from oxibonsai.hf import CausalLM
@@ -303,7 +305,6 @@ def test_what_is_not_available_says_what_to_do(model: CausalLM) -> None:
         (lambda: model.to("cuda"), "on the CPU"),
         (lambda: model.train(), "oxibonsai train"),
         (lambda: model(IDS, output_attentions=True), "output_attentions"),
-        (lambda: model(inputs_embeds=torch.zeros(1, 2, 128)), "input_ids"),
         (lambda: model(IDS, position_ids=torch.tensor([[5, 6, 7, 8, 9, 10]])), "position_ids"),
         (lambda: model(IDS, past_key_values=transformers.DynamicCache()), "gave back"),
         (
@@ -316,6 +317,11 @@ def test_what_is_not_available_says_what_to_do(model: CausalLM) -> None:
     for bad, message in [
         (lambda: model(IDS, attention_mask=MASK[:, :3]), "attention_mask has shape"),
         (lambda: model(torch.full((1, 3), 5000)), "token id 5000"),
+        (lambda: model(IDS, inputs_embeds=torch.zeros(2, 6, 64)), "and not both"),
+        (lambda: model.generate(IDS, inputs_embeds=torch.zeros(2, 6, 64)), "and not both"),
+        (lambda: model(inputs_embeds=torch.zeros(1, 2, 5)), r"shape \[2, 5\]"),
+        (lambda: model(inputs_embeds=torch.zeros(2)), r"shape \(2,\)"),
+        (lambda: model(inputs_embeds=torch.zeros(1, 2, 64).bfloat16()), "float32"),
         (lambda: model([[1, 2], [3]]), "different lengths"),
         (lambda: model(torch.ones(1, 600, dtype=torch.long)), "context of 512"),
     ]:
@@ -366,3 +372,89 @@ def test_one_gguf_file_of_a_folder(model: CausalLM, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path, format="gguf")
     again = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="model.gguf")
     assert np.array_equal(again.logits(IDS[0]), model.logits(IDS[0]))
+
+
+@pytest.fixture(scope="module")
+def embeds(theirs: Any) -> Any:
+    """Embeddings [2, 6, hidden] that are no tokens': rows of the table with noise."""
+    table = theirs.get_input_embeddings()
+    noise = torch.randn((*IDS.shape, table.embedding_dim), generator=torch.manual_seed(4))
+    return (table(IDS) + 0.3 * table.weight.std() * noise).detach()
+
+
+def test_embeddings_are_read_in_place_of_ids(model: CausalLM, theirs: Any, embeds: Any) -> None:
+    table = theirs.get_input_embeddings()(IDS).detach()
+    assert torch.equal(model(inputs_embeds=table).logits, model(IDS).logits)
+    truth = theirs(inputs_embeds=embeds).logits
+    assert (truth - theirs(IDS).logits).abs().max() > 0.1  # the noise counts
+    same(model(inputs_embeds=embeds).logits, truth)
+    assert torch.equal(
+        model(inputs_embeds=embeds.numpy()).logits, model(inputs_embeds=embeds).logits
+    )
+    positions = (MASK.cumsum(-1) - 1).clamp(min=0)
+    padded = {"inputs_embeds": embeds, "attention_mask": MASK, "position_ids": positions}
+    same(model(**padded).logits[MASK.bool()], theirs(**padded).logits[MASK.bool()])
+
+
+def test_embeddings_and_ids_follow_each_other_in_a_cache(
+    model: CausalLM, theirs: Any, embeds: Any
+) -> None:
+    both = torch.cat([theirs.get_input_embeddings()(IDS), embeds], dim=1)
+    truth = theirs(inputs_embeds=both).logits
+    first = model(IDS)
+    second = model(inputs_embeds=embeds[:, :4], past_key_values=first.past_key_values)
+    third = model(inputs_embeds=embeds[:, 4:], past_key_values=second.past_key_values)
+    same(torch.cat([o.logits for o in (first, second, third)], dim=1), truth)
+    cache = third.past_key_values
+    cache.crop(9)  # within the embeddings
+    cache.batch_select_indices([1, 1])
+    again = model(inputs_embeds=embeds[[1, 1], 3:], past_key_values=cache)
+    same(again.logits, truth[[1, 1], 9:])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_beams": 3, "num_return_sequences": 2},
+        {"repetition_penalty": 1.7},
+        {"max_length": 15},
+        {"no_repeat_ngram_size": 2},
+        {"return_dict_in_generate": False, "output_scores": True, "min_new_tokens": 3},
+    ],
+    ids=lambda o: ", ".join(o) or "greedy",
+)
+@pytest.mark.filterwarnings("ignore:Passing `:UserWarning")  # that penalties count new tokens alone
+def test_embeddings_are_continued_as_in_transformers(
+    options: dict[str, Any], model: CausalLM, theirs: Any, embeds: Any
+) -> None:
+    asked = {"do_sample": False, **({} if "max_length" in options else {"max_new_tokens": 9})}
+    given = {"inputs_embeds": embeds, "attention_mask": torch.ones_like(IDS), **asked, **options}
+    found, truth = model.generate(**given), theirs.generate(**given)
+    assert found.tolist() == truth.tolist()
+    assert found.shape[1] == 9
+
+
+def test_samples_of_embeddings_are_drawn_the_same_each_time(model: CausalLM, embeds: Any) -> None:
+    asked = {"do_sample": True, "seed": 3, "max_new_tokens": 9}
+    found = model.generate(inputs_embeds=embeds, **asked)
+    assert np.array_equal(model.generate(inputs_embeds=embeds.numpy(), **asked), found)
+    alone = model.generate(inputs_embeds=embeds[0], **asked)
+    assert torch.equal(alone[0], found[0])
+    assert not torch.equal(found[0], found[1])
+
+
+def test_recurrent_state_that_goes_back_reads_embeddings_again(tmp_path: Path) -> None:
+    case = next(c for c in recurrent_models.CASES if c.name == "qwen35")
+    theirs = case.save(tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", ctx_size=512)
+    table = theirs.get_input_embeddings().weight
+    rows = torch.randn(1, 9, table.shape[1], generator=torch.manual_seed(6)) * table.std()
+    with torch.no_grad():
+        truth = theirs(inputs_embeds=rows).logits
+    same(model(inputs_embeds=rows).logits, truth)
+    first = model(inputs_embeds=rows[:, :7].detach())
+    for cache in (copy.deepcopy(first.past_key_values), first.past_key_values):
+        cache.crop(5)
+        again = model(inputs_embeds=rows[:, 5:].detach(), past_key_values=cache)
+        same(again.logits, truth[:, 5:])

@@ -49,8 +49,6 @@ def test_the_pipeline_of_this_package(hf_folder: Path, model: CausalLM) -> None:
     again = pipeline(model=model)(TEXT, max_new_tokens=5, do_sample=False)[0]["generated_text"]
     assert text == again
     assert text.startswith(TEXT)
-    with pytest.raises(UnsupportedError, match="only 'text-generation'"):
-        pipeline("fill-mask", model=model)
 
 
 def test_what_a_harness_asks_of_a_model(

@@ -202,6 +202,12 @@ def test_generation_is_that_of_a_chat(model: ImageTextToText, processor: Process
         model.generate(**inputs, penalty_alpha=0.5)
 
 
+def test_layers_that_read_more_than_embeddings_take_none(model: ImageTextToText) -> None:
+    rows = np.zeros((2, model.engine.model.config.hidden_size), np.float32)
+    with pytest.raises(UnsupportedError, match="reads more of a token than its embedding"):
+        model.engine.embedded_prompt(rows)
+
+
 def test_pictures_and_places_have_to_fit(model: ImageTextToText, processor: Processor) -> None:
     for images, text in (
         (PICTURES, MARKER),

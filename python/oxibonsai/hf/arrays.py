@@ -59,6 +59,20 @@ def as_columns(input_ids: Any, attention_mask: Any, past: int) -> tuple[Ids, npt
     return ids, mask[:, past:]
 
 
+def as_embeds(inputs_embeds: Any) -> npt.NDArray[Any]:
+    """Return embeddings [batch, n, hidden], from [n, hidden] or [batch, n, hidden] of any kind."""
+    given = inputs_embeds.detach().cpu() if is_torch(inputs_embeds) else inputs_embeds
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError) as e:  # numpy has no bfloat16
+        raise RequestError(f"inputs_embeds is no array of float32 or float16: {e}") from e
+    if array.ndim not in (2, 3) or array.size == 0:
+        raise RequestError(
+            f"inputs_embeds has shape {array.shape}; it must be [n, hidden] or [batch, n, hidden]"
+        )
+    return array[None] if array.ndim == 2 else array
+
+
 def like(values: npt.NDArray[Any], example: Any) -> Any:
     if not is_torch(example):
         return values

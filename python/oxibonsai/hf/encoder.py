@@ -24,6 +24,7 @@ from oxibonsai.tokenizer.files.settings import Side, TokenizerSettings
 from oxibonsai.tokenizer.offsets import Offset
 
 Texts = str | Sequence[str]
+TextsOrPairs = Texts | Sequence[Sequence[str]]
 
 
 class TextEncoder(SpecialTokens):
@@ -90,7 +91,7 @@ class TextEncoder(SpecialTokens):
 
     def __call__(
         self,
-        text: Texts,
+        text: TextsOrPairs,
         text_pair: Texts | None = None,
         *,
         add_special_tokens: bool = True,
@@ -113,7 +114,7 @@ class TextEncoder(SpecialTokens):
 
         Args:
             text: One text (lists [n], tensors [1, n]) or several (lists of lists, tensors
-                [batch, n]).
+                [batch, n]), or a list of pairs of texts.
             text_pair: A second text for each.
             add_special_tokens: Put a bos first where the model wants one.
             padding: True or ``"longest"``: fill up to the longest text; ``"max_length"``: to that.
@@ -135,7 +136,11 @@ class TextEncoder(SpecialTokens):
             verbose: Accepted; nothing is said in either case.
         """
         is_one = isinstance(text, str)
-        texts: list[str] = [text] if isinstance(text, str) else list(text)
+        texts: list[Any] = [text] if isinstance(text, str) else list(text)
+        if text_pair is None and texts and all(isinstance(t, list | tuple) for t in texts):
+            if any(len(t) != 2 for t in texts):
+                raise RequestError("text is a list of lists; each must be a pair of texts")
+            texts, text_pair = [t[0] for t in texts], [t[1] for t in texts]
         pairs: list[str] | None = None
         if text_pair is not None:
             pairs = [text_pair] if isinstance(text_pair, str) else list(text_pair)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from oxibonsai.engine import Ids
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf.arrays import as_columns, is_torch, like
-from oxibonsai.hf.loaded_model import LoadedModel
+from oxibonsai.hf.loaded_model import LoadedModel, check_transformers
 from oxibonsai.hf.outputs import ClassifierOutput, EncoderOutput
 from oxibonsai.models import ModelConfig
 
@@ -113,6 +114,18 @@ class SequenceClassifier(Encoder):
     def _runs(cls, dimensions: ModelConfig) -> bool:
         # A probability of yes is no logit.
         return dimensions.classifier is not None and not dimensions.classifier.yes_or_no
+
+    @cached_property
+    def transformers_model(self) -> Any:
+        """Return this engine as a ``transformers.PreTrainedModel``, for pipelines.
+
+        Raises:
+            UnsupportedError: torch or transformers are not installed.
+        """
+        check_transformers("calling the model works without")
+        from oxibonsai.hf.transformers_classifier import OxiBonsaiForSequenceClassification
+
+        return OxiBonsaiForSequenceClassification(self)
 
     def __call__(
         self,

@@ -64,11 +64,14 @@ class BatchEncoding(dict[str, Any]):
         """Whether tokens know their place in the text."""
         return True
 
-    def to(self, device: Any, *, non_blocking: bool = False) -> BatchEncoding:
-        """Move the torch tensors to a device."""
+    def to(
+        self, device: Any = None, *, dtype: Any = None, non_blocking: bool = False
+    ) -> BatchEncoding:
+        """Move the torch tensors to a device, those of real numbers to a type, too."""
         for name, value in self.items():
             if is_torch(value):
-                self[name] = value.to(device, non_blocking=non_blocking)
+                kind = dtype if value.is_floating_point() else None
+                self[name] = value.to(device=device, dtype=kind, non_blocking=non_blocking)
         return self
 
     def convert_to_tensors(self, tensor_type: str | None = None) -> BatchEncoding:

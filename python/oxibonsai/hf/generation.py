@@ -21,7 +21,7 @@ from oxibonsai.engine import (
 )
 from oxibonsai.engine import Sequence as EngineSequence
 from oxibonsai.errors import RequestError
-from oxibonsai.hf.arrays import as_columns, is_torch, like
+from oxibonsai.hf.arrays import as_columns, as_embeds, is_torch, like
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.vision import PlacedImage
 
@@ -72,14 +72,27 @@ class Prompts:
     """The prompts to continue.
 
     Attributes:
-        rows: As given, padding included: [batch, width].
+        rows: As given, padding included: [batch, width]; empty rows where embeddings were given.
         shown: Tokens of each row without padding.
         example: What came in; results are of its kind.
+        images: Images, or the embeddings of all tokens, of each prompt.
+        width: Columns that count against ``max_length``.
+        uncounted: No penalty counts the prompts' tokens.
     """
 
     rows: list[list[int]]
     shown: list[list[int]]
     example: Any
+    images: Items[tuple[PlacedImage, ...]]
+    width: int
+    uncounted: bool = False
+
+    def options(self, **more: Any) -> list[Options]:
+        """Return the options of each prompt's sequences."""
+        return [
+            Options(images=own, uncounted=len(ids) if self.uncounted else 0, **more)
+            for ids, own in zip(self.shown, self.images, strict=True)
+        ]
 
 
 def read_prompts(
@@ -92,13 +105,23 @@ def read_prompts(
             raise RequestError(
                 "input_ids is missing, and this model has no bos token to start from"
             )
-        return Prompts([[start]], [[start]], None)
+        return Prompts([[start]], [[start]], None, [()], 1)
     ids, mask = as_columns(input_ids, attention_mask, 0)
     pad = options["pad_token_id"]
     if attention_mask is None and pad is not None and pad not in ends:
         mask = ids != pad
     shown = [row[m].tolist() for row, m in zip(ids, mask, strict=True)]
-    return Prompts(ids.tolist(), shown, input_ids)
+    return Prompts(ids.tolist(), shown, input_ids, [()] * len(shown), ids.shape[1])
+
+
+def read_embeds(engine: Engine, inputs_embeds: Any, attention_mask: Any) -> Prompts:
+    """Return prompts of embeddings: [n, hidden] or [batch, n, hidden]; results are new tokens alone."""
+    embeds = as_embeds(inputs_embeds)
+    batch, width = embeds.shape[:2]
+    _, mask = as_columns(np.zeros((batch, width), np.int64), attention_mask, 0)
+    prompts = [engine.embedded_prompt(e[m]) for e, m in zip(embeds, mask, strict=True)]
+    shown, images = [ids for ids, _ in prompts], [options.images for _, options in prompts]
+    return Prompts([[] for _ in prompts], shown, inputs_embeds, images, width, True)
 
 
 def generate(
@@ -110,7 +133,6 @@ def generate(
     seed: int | None,
     streamer: Streamer | None,
     assistant: Engine | None,
-    images: Items[tuple[PlacedImage, ...]] | None = None,
 ) -> Any:
     """Generate [batch * num_return_sequences, prompt + new], all stepped together in the engine.
 
@@ -122,22 +144,20 @@ def generate(
         seed: Of the draws; None: from torch's generator where torch is imported, else random.
         streamer: Gets the prompt, then every token.
         assistant: A smaller model that proposes tokens.
-        images: Images of each prompt; None: there are none.
     """
     samples, beams = options["num_return_sequences"], options["num_beams"]
     rows = prompts.rows
     if streamer is not None and (len(rows) > 1 or samples > 1 or beams > 1):
         raise RequestError("a streamer takes one sequence, not a batch, samples or beams")
-    params = _params(options, len(rows[0]), ends, seed)
+    params = _params(options, prompts.width, ends, seed)
     if streamer is not None:
         streamer.put(like(np.array(rows, dtype=np.int64), prompts.example))
-    placed = images or [()] * len(prompts.shown)
     if beams > 1:
-        new = _search(engine, prompts, options, params, placed)
+        new = _search(engine, prompts, options, params)
     else:
         draft = None if assistant is None else DraftModel(assistant, engine).speculator
         deadline = time.monotonic() + (options["max_time"] or float("inf"))
-        each = [Options(speculate=draft, images=own) for own in placed]
+        each = prompts.options(speculate=draft)
         new = _run(engine, prompts, params, samples, each, streamer, deadline)
     if streamer is not None:
         streamer.end()
@@ -207,7 +227,6 @@ def _search(
     prompts: Prompts,
     options: Mapping[str, Any],
     params: SamplingParams,
-    images: Items[tuple[PlacedImage, ...]],
 ) -> list[list[int]]:
     assert params.max_tokens is not None
     search: Callable[..., Any] = partial(
@@ -220,7 +239,7 @@ def _search(
         stop_token_ids=params.stop_token_ids,
         n=options["num_return_sequences"],
     )
-    pairs = zip(prompts.shown, images, strict=True)
+    pairs = zip(prompts.shown, prompts.images, strict=True)
     return [beam.tokens for prompt, own in pairs for beam in search(prompt, images=own)]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,13 @@ from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.hf import generation
 from oxibonsai.hf.arrays import as_columns as as_ids_and_mask
 from oxibonsai.hf.arrays import like
+from oxibonsai.hf.loaded_model import check_transformers
 from oxibonsai.hf.model import CausalLM
 from oxibonsai.hf.outputs import ImageTextOutput
 from oxibonsai.hf.pixels import as_grids
 from oxibonsai.hf.processor import Processor
 from oxibonsai.hf.tokenizer import AutoTokenizer
+from oxibonsai.models import ModelConfig
 from oxibonsai.output.messages import NO_IMAGES
 from oxibonsai.vision import ImageEmbedding, ImageReader, PlacedImage
 
@@ -32,6 +36,20 @@ class ImageTextToText(CausalLM):
 
     Calls with ``pixel_values`` run in the engine; all else is as of :class:`CausalLM`.
     """
+
+    auto_class = "AutoModelForImageTextToText"
+
+    @classmethod
+    def _runs(cls, dimensions: ModelConfig) -> bool:
+        return CausalLM._runs(dimensions)  # whether it has a tower, its reader says
+
+    @cached_property
+    def transformers_model(self) -> Any:
+        """Do what the property of :class:`CausalLM` does, for a model that sees."""
+        check_transformers("engine.generate, engine.logits and plain generate() work without")
+        from oxibonsai.hf.transformers_model import OxiBonsaiForImageTextToText
+
+        return OxiBonsaiForImageTextToText(self)
 
     @property
     def image_reader(self) -> ImageReader:
@@ -121,6 +139,7 @@ class ImageTextToText(CausalLM):
         values = generation.completed(asked)
         ends = generation.end_ids(values["eos_token_id"], self.engine.eos_ids)
         prompts = generation.read_prompts(ids, attention_mask, values, ends)
+        prompts = replace(prompts, images=self._place(prompts.shown, columns))
         return generation.generate(
             self.engine,
             prompts,
@@ -129,7 +148,6 @@ class ImageTextToText(CausalLM):
             seed=seed,
             streamer=streamer,
             assistant=None,
-            images=self._place(prompts.shown, columns),
         )
 
     def _place(self, rows: Sequence[Sequence[int]], columns: dict[str, Any]) -> list[Placed]:

@@ -151,13 +151,20 @@ class LoadedModel:
         return self.to("bfloat16")
 
 
+def check_transformers(without: str) -> None:
+    """Raise UnsupportedError where torch or transformers are missing, with what works without them."""
+    for name in ("torch", "transformers"):
+        if importlib.util.find_spec(name) is None:
+            raise UnsupportedError(f"this needs {name}: pip install 'oxibonsai[hf]' ({without})")
+
+
 def _auto_class_of(dimensions: ModelConfig) -> str:
     """Return the Auto class whose results the model is for."""
     if dimensions.decoder is not None:
-        return "oxibonsai.load"
+        return "AutoModelForSeq2SeqLM"
     if dimensions.classifier is not None:
         yes_or_no = dimensions.classifier.yes_or_no
-        return "oxibonsai.load" if yes_or_no else "AutoModelForSequenceClassification"
+        return "CrossEncoder" if yes_or_no else "AutoModelForSequenceClassification"
     return "AutoModelForCausalLM" if dimensions.causal else "AutoModel"
 
 

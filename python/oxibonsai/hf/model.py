@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from functools import cached_property
 from typing import Any
@@ -11,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai.engine import load
-from oxibonsai.errors import RequestError, UnsupportedError, needs_extra
+from oxibonsai.errors import RequestError, needs_extra
 from oxibonsai.hf import generation
-from oxibonsai.hf.arrays import as_rows, is_torch
+from oxibonsai.hf.arrays import as_embeds, as_rows, is_torch
 from oxibonsai.hf.generation import Streamer
-from oxibonsai.hf.loaded_model import LoadedModel
+from oxibonsai.hf.loaded_model import LoadedModel, check_transformers
 from oxibonsai.hf.tokenizer import PreTrainedTokenizer
 
 
@@ -38,12 +37,7 @@ class CausalLM(LoadedModel):
         Raises:
             UnsupportedError: torch or transformers are not installed.
         """
-        for name in ("torch", "transformers"):
-            if importlib.util.find_spec(name) is None:
-                raise UnsupportedError(
-                    f"this needs {name}: pip install 'oxibonsai[hf]' (engine.generate, "
-                    "engine.logits and plain generate() work without)"
-                )
+        check_transformers("engine.generate, engine.logits and plain generate() work without")
         from oxibonsai.hf.transformers_model import OxiBonsaiForCausalLM
 
         return OxiBonsaiForCausalLM(self.engine, self.config)
@@ -92,6 +86,7 @@ class CausalLM(LoadedModel):
         generation_config: Any = None,
         *,
         input_ids: Any = None,
+        inputs_embeds: Any = None,
         attention_mask: Any = None,
         seed: int | None = None,
         streamer: Streamer | None = None,
@@ -110,6 +105,8 @@ class CausalLM(LoadedModel):
             inputs: Integers [n] or [batch, n]; numpy, torch or nested lists. None: the model's bos.
             generation_config: A ``GenerationConfig``; what is given beside it goes before.
             input_ids: Another name for ``inputs``.
+            inputs_embeds: [n, hidden] or [batch, n, hidden] in their place; the result then has the new
+                tokens alone.
             attention_mask: Same shape; 0 marks padding, which is left out.
             seed: Of the draws; None: from torch's generator where torch is imported, so that
                 ``torch.manual_seed`` and ``transformers.set_seed`` decide, else a random one.
@@ -128,17 +125,28 @@ class CausalLM(LoadedModel):
             UnsupportedError: An option needs transformers, which is not installed.
         """
         ids = inputs if input_ids is None else input_ids
+        if ids is not None and inputs_embeds is not None:
+            raise RequestError("give input_ids or inputs_embeds, and not both")
         asked = {**self._defaults(generation_config), **options}
         own_assistant = assistant_model is None or isinstance(assistant_model, CausalLM)
         if not (own_assistant and generation.is_native(asked)):
+            given = {
+                "inputs": ids,
+                "inputs_embeds": inputs_embeds,
+                "attention_mask": attention_mask,
+            }
             return self._transformers_loop(
-                ids, generation_config, attention_mask, seed, streamer, assistant_model, options
+                given, generation_config, seed, streamer, assistant_model, options
             )
         values = generation.completed(asked)
         ends = generation.end_ids(values["eos_token_id"], self.engine.eos_ids)
+        if inputs_embeds is None:
+            prompts = generation.read_prompts(ids, attention_mask, values, ends)
+        else:
+            prompts = generation.read_embeds(self.engine, inputs_embeds, attention_mask)
         return generation.generate(
             self.engine,
-            generation.read_prompts(ids, attention_mask, values, ends),
+            prompts,
             values,
             ends,
             seed=seed,
@@ -156,9 +164,8 @@ class CausalLM(LoadedModel):
 
     def _transformers_loop(
         self,
-        ids: Any,
+        given: dict[str, Any],
         generation_config: Any,
-        attention_mask: Any,
         seed: int | None,
         streamer: Streamer | None,
         assistant_model: Any,
@@ -168,6 +175,7 @@ class CausalLM(LoadedModel):
         with needs_extra("hf"):
             import torch
 
+        asked_with = (given["inputs"], given["inputs_embeds"])
         asked = {**self._defaults(generation_config), **options}
         if all(asked.get(name) is None for name in ("max_new_tokens", "max_length")):
             options = {**options, "max_new_tokens": generation.DEFAULT_NEW_TOKENS}
@@ -178,7 +186,8 @@ class CausalLM(LoadedModel):
         for name in ("tokenizer", "assistant_tokenizer"):
             if isinstance(options.get(name), PreTrainedTokenizer):
                 options = {**options, name: options[name].transformers_tokenizer}
-        given = {"inputs": ids, "attention_mask": attention_mask}
+        if given["inputs_embeds"] is not None:
+            given = {**given, "inputs_embeds": as_embeds(given["inputs_embeds"])}
         tensors = {
             name: value if is_torch(value) else torch.from_numpy(np.atleast_2d(np.asarray(value)))
             for name, value in given.items()
@@ -190,7 +199,7 @@ class CausalLM(LoadedModel):
             result = model.generate(
                 **tensors, generation_config=generation_config, streamer=streamer, **options
             )
-        if isinstance(result, torch.Tensor) and not is_torch(ids):
+        if isinstance(result, torch.Tensor) and not any(map(is_torch, asked_with)):
             return result.numpy()
         return result
 

@@ -66,3 +66,16 @@ class ImageTextOutput(ModelOutput):
     """
 
     logits: Any
+
+
+@dataclass(eq=False)
+class Seq2SeqOutput(ModelOutput):
+    """The output of ``AutoModelForSeq2SeqLM``.
+
+    Attributes:
+        loss: Of the labels that were given, float32; None: there were none.
+        logits: float32 [batch, n, vocabulary] after every token of the decoder, of the kind that came in.
+    """
+
+    loss: Any = None
+    logits: Any = None

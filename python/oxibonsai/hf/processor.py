@@ -100,6 +100,7 @@ class Processor:
         return_dict: bool = True,
         return_tensors: str | None = None,
         add_generation_prompt: bool = False,
+        processor_kwargs: Mapping[str, Any] | None = None,
         **variables: Any,
     ) -> Any:
         """Return a conversation's prompt; its images are parts ``{"type": "image", "image": ...}``.
@@ -110,6 +111,7 @@ class Processor:
             return_dict: False, with ``tokenize``: the ids alone.
             return_tensors: As in calling the processor.
             add_generation_prompt: End with the head of the assistant's turn.
+            processor_kwargs: Further arguments of calling the processor.
             **variables: Of the template.
         """
         shown = [_without_images(message) for message in conversation]
@@ -120,7 +122,8 @@ class Processor:
             return text
         limits, fetch = self.image_reader.limits, self.image_reader.fetch
         images = [image_of_part(part, limits, fetch) for part in _image_parts(conversation)]
-        encoding = self(images, text, return_tensors=return_tensors, add_special_tokens=False)
+        asked = {"add_special_tokens": False, **(processor_kwargs or {})}
+        encoding = self(images, text, return_tensors=return_tensors, **asked)
         return encoding if return_dict else encoding["input_ids"]
 
     def decode(self, *args: Any, **options: Any) -> Any:
@@ -130,6 +133,15 @@ class Processor:
     def batch_decode(self, *args: Any, **options: Any) -> Any:
         """Do what the tokenizer's method of this name does."""
         return self.tokenizer.batch_decode(*args, **options)
+
+    def post_process_image_text_to_text(
+        self, generated_outputs: Any, skip_special_tokens: bool = True, **options: Any
+    ) -> list[str]:
+        """Return the texts of generated ids."""
+        texts: list[str] = self.batch_decode(
+            generated_outputs, skip_special_tokens=skip_special_tokens, **options
+        )
+        return texts
 
     def _prepare(self, image: Any) -> PixelGrid:
         return self.image_reader.processor.prepare(read_image(image, self.image_reader.limits))

@@ -6,6 +6,8 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +15,16 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine import Engine, Options, Sequence
-from oxibonsai.engine.batching import make_batch, reserve
+from oxibonsai.engine.batching import make_batch, reads_images, reserve
 from oxibonsai.engine.kv_cache import PageTable
 from oxibonsai.engine.scheduler import Chunk
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.vision import PlacedImage
 
 Results = dict[str, npt.NDArray[np.float32]]
-Run = Callable[[_core.Batch, Items[KvPages], Slots | None], Results]
+# The last argument says whether some rows are given embeddings.
+Run = Callable[[_core.Batch, Items[KvPages], Slots | None, bool], Results]
 
 _STEP_ROWS = 256  # rows of a batch; results don't depend on it
 
@@ -45,13 +49,22 @@ class Rows:
         discarded = _discarded.setdefault(engine, deque())
         weakref.finalize(self, _discard, self.rows, discarded)
 
-    def feed(self, new: Items[Items[int]], run: Run, *, last_only: bool = False) -> list[Results]:
+    def feed(
+        self,
+        new: Items[Items[int]],
+        run: Run,
+        *,
+        last_only: bool = False,
+        embeds: Items[Any] | None = None,
+    ) -> list[Results]:
         """Continue every text.
 
         Args:
             new: Token ids for each text, which may be none.
             run: The pass of the model.
             last_only: Only the results of the last new token are wanted.
+            embeds: Of each text, what is read in place of the embeddings of the new tokens; see
+                :meth:`oxibonsai.engine.Engine.embedded_prompt`.
 
         Returns:
             For each text, what the pass gives, [new tokens (or 1), columns] each; nothing for a
@@ -75,12 +88,17 @@ class Rows:
                     f"a text has {len(s.tokens) + len(ids)} tokens, more than the context of "
                     f"{engine.ctx_size}: shorten it or load the model with a larger ctx_size"
                 )
+        images = [()] * len(new) if embeds is None else [self._placed(rows) for rows in embeds]
         # Samples and beams begin with equal texts: one is computed, the others share its pages.
-        original: dict[tuple[int, ...], int] = {}
-        same_as = [original.setdefault(tuple(t), i) if first else i for i, t in enumerate(new)]
+        original: dict[tuple[tuple[int, ...], tuple[bytes, ...]], int] = {}
+        keys = [
+            (tuple(ids), tuple(image.embedding.digest for image in given))
+            for ids, given in zip(new, images, strict=True)
+        ]
+        same_as = [original.setdefault(key, i) if first else i for i, key in enumerate(keys)]
         own = [i for i, j in enumerate(same_as) if i == j]
         for i in own:
-            self.rows[i].tokens.extend(new[i])
+            self._extend(self.rows[i], new[i], images[i])
         results = self._compute([i for i in own if new[i]], run, last_only)
         for i in own:
             results[i] = {n: a[len(a) - len(new[i]) :] for n, a in results.get(i, {}).items()}
@@ -121,6 +139,10 @@ class Rows:
         """Take away all tokens of a row but the first ``length``."""
         sequence = self.rows[row]
         del sequence.tokens[length:]
+        if sequence.images is not None:
+            kept = (_shortened(image, length) for image in sequence.images.placed)
+            placed = tuple(image for image in kept if len(image.embedding) > 0)
+            sequence.images = self.engine.prompt_images(sequence.tokens, placed)
         # Recurrent state may go back farther: what it lacks is computed again by the next call.
         with self.engine.lock:
             computed = min(sequence.num_computed, length)
@@ -130,6 +152,20 @@ class Rows:
         """Return all pages back."""
         self._release(self.rows)
         self.rows.clear()
+
+    def _placed(self, rows: Any) -> tuple[PlacedImage, ...]:
+        """Return a text's new embeddings, checked; there may be none."""
+        if len(rows) == 0:
+            return ()
+        return self.engine.embedded_prompt(rows)[1].images
+
+    def _extend(self, sequence: Sequence, ids: Items[int], images: tuple[PlacedImage, ...]) -> None:
+        length = len(sequence.tokens)
+        sequence.tokens.extend(ids)
+        if images:
+            before = () if sequence.images is None else sequence.images.placed
+            moved = (replace(image, first=image.first + length) for image in images)
+            sequence.images = self.engine.prompt_images(sequence.tokens, (*before, *moved))
 
     def _compute(self, own: list[int], run: Run, last_only: bool) -> dict[int, Results]:
         parts: dict[int, list[Results]] = {i: [] for i in own}
@@ -153,11 +189,12 @@ class Rows:
                 reserve(self.engine.cache, c.sequence.table, c.first, c.count)
             cache = self.engine.cache
             batch = make_batch(chunks, all_rows=not last_only)
-            return run(batch, cache.pools, cache.slot_memory)
+            return run(batch, cache.pools, cache.slot_memory, reads_images(chunks))
 
     def _fork(self, parent: Sequence) -> Sequence:
         child = Sequence(parent.tokens, SamplingParams(), Options())
         child.num_computed = parent.num_computed
+        child.images = parent.images
         with self.engine.lock:
             child.table = self.engine.cache.fork(parent.table, parent.num_computed)
         return child
@@ -176,6 +213,12 @@ class Rows:
 
 def _discard(rows: list[Sequence], discarded: deque[PageTable]) -> None:
     discarded.extend(s.table for s in rows)
+
+
+def _shortened(image: PlacedImage, length: int) -> PlacedImage:
+    """Return what is left of embeddings in the first ``length`` positions."""
+    rows = image.embedding.rows[: max(length - image.first, 0)]
+    return replace(image, embedding=replace(image.embedding, held=rows))
 
 
 def _joined(parts: list[Results]) -> Results:

@@ -14,28 +14,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import (
-    AutoConfig,
-    Cache,
-    GenerationConfig,
-    GenerationMixin,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import Cache, GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
 
 from oxibonsai import _core
 from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError, UnsupportedError
-from oxibonsai.hf.arrays import as_columns
+from oxibonsai.hf.arrays import as_columns, as_embeds
 from oxibonsai.hf.config import LoadedConfig, count_parameters
 from oxibonsai.hf.rows import Results, Rows
+from oxibonsai.hf.transformers_base import EngineModel
 
 # Text generation pipelines look up the names of classes.
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["oxibonsai"] = "OxiBonsaiForCausalLM"
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["oxibonsai-front"] = "CausalLM"
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["oxibonsai-sees"] = "OxiBonsaiForImageTextToText"
+MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES["oxibonsai"] = "OxiBonsaiForImageTextToText"
 
 _IGNORED_LABEL = -100
 # For stopping and assistants; where columns lie, which the cache knows.
@@ -64,11 +63,18 @@ class EngineCache(Cache):
         return made
 
     def extend(
-        self, ids: np.ndarray, mask: np.ndarray, run: Any, *, last_only: bool
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        run: Any,
+        *,
+        last_only: bool,
+        embeds: np.ndarray | None = None,
     ) -> list[Results]:
-        """Compute new columns: [batch, new] ids, of which the mask shows some."""
+        """Compute new columns: [batch, new] ids, of which the mask shows some, or their embeddings."""
         new = [row[shown].tolist() for row, shown in zip(ids, mask, strict=True)]
-        results = self._rows.feed(new, run, last_only=last_only)
+        own = None if embeds is None else [e[m] for e, m in zip(embeds, mask, strict=True)]
+        results = self._rows.feed(new, run, last_only=last_only, embeds=own)
         if not self._lengths:
             self._lengths = [[] for _ in new]
         for lengths, shown in zip(self._lengths, mask, strict=True):
@@ -132,40 +138,22 @@ class EngineCache(Cache):
         self._lengths = []
 
 
-class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
+class OxiBonsaiForCausalLM(EngineModel, GenerationMixin):
     """A model that transformers, its pipelines and evaluation harnesses take for one of theirs.
-
-    ``forward`` runs in the engine, on the CPU, in float32. The one parameter of torch is empty: programs
-    ask the first for the device and type of a model.
 
     Args:
         engine: Runs it.
         config: As the model's front has it.
     """
 
-    config_class = PreTrainedConfig
-    main_input_name = "input_ids"
     base_model_prefix = "model"
     _supports_sdpa = True
     _is_stateful = False
 
     def __init__(self, engine: Engine, config: LoadedConfig) -> None:
-        super().__init__(_as_transformers(config))
+        super().__init__(config)
         self.engine = engine
         self.generation_config = GenerationConfig.from_dict(config.generation)
-        self.place = torch.nn.Parameter(torch.empty(0), requires_grad=False)
-        # Training it makes no sense, and modules are born in training mode.
-        self.eval()
-
-    @property
-    def device(self) -> torch.device:
-        """Where tensors are wanted."""
-        return torch.device("cpu")
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Return the type of logits."""
-        return torch.float32
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         """Return the weights of the model, none of which is trainable here."""
@@ -216,7 +204,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             attention_mask: [batch, past and new]; where it is 0 nothing is computed, and the
                 logits are 0.
             past_key_values: Of an earlier call.
-            inputs_embeds: Not taken: the engine starts from token ids.
+            inputs_embeds: [batch, new, hidden], in place of ``input_ids``.
             labels: [batch, new]; -100 is left out of ``loss``, the mean cross-entropy of the next
                 token.
             use_cache: Give ``past_key_values`` back; None: as the configuration says.
@@ -230,15 +218,16 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
         """
         for name in passed_on.keys() - _OF_GENERATE:
             raise TypeError(f"forward() got {name!r}, which is no argument of it")
-        if inputs_embeds is not None:
-            raise UnsupportedError("inputs_embeds is not available: give input_ids")
         if output_attentions:
             raise UnsupportedError(
                 "output_attentions is not available: attention is computed in tiles and its "
                 "probabilities are never stored"
             )
-        if input_ids is None:
-            raise RequestError("input_ids is missing")
+        if (input_ids is None) is (inputs_embeds is None):
+            raise RequestError("give input_ids or inputs_embeds, and not both")
+        embeds = None if inputs_embeds is None else as_embeds(inputs_embeds)
+        # With embeddings, ids of nothing are in their places.
+        given: Any = input_ids if embeds is None else np.zeros(embeds.shape[:2], np.int64)
         if past_key_values is not None and not isinstance(past_key_values, EngineCache):
             raise UnsupportedError(
                 f"past_key_values is a {type(past_key_values).__name__}; it must be one that this "
@@ -247,7 +236,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
         if use_cache is None:
             use_cache = bool(getattr(self.config, "use_cache", True))
         cache = EngineCache(self.engine) if past_key_values is None else past_key_values
-        ids, mask = as_columns(input_ids, attention_mask, cache.get_seq_length())
+        ids, mask = as_columns(given, attention_mask, cache.get_seq_length())
         _check_positions(position_ids, attention_mask, mask, cache.get_seq_length())
         last_only = (
             isinstance(logits_to_keep, int)
@@ -257,7 +246,7 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             and bool(mask[:, -1].all())
         )
         run = self._run_states if output_hidden_states else self._run
-        results = cache.extend(ids, mask, run, last_only=last_only)
+        results = cache.extend(ids, mask, run, last_only=last_only, embeds=embeds)
         states = _spread(results, mask, last_only)
         logits = torch.from_numpy(states.pop("logits"))
         if not last_only:
@@ -273,12 +262,16 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             return_dict = bool(getattr(self.config, "return_dict", True))
         return output if return_dict else output.to_tuple()
 
-    def _run(self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None) -> Results:
-        return {"logits": self.engine.model.run(batch, pools, slots)}
+    def _run(
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None, embedded: bool
+    ) -> Results:
+        return {"logits": self.engine.model.run(batch, pools, slots, images=embedded)}
 
     def _run_states(
-        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None
+        self, batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None, embedded: bool
     ) -> Results:
+        if embedded:
+            raise UnsupportedError("output_hidden_states does not go with inputs_embeds")
         logits, states = self.engine.model.run_states(batch, pools, slots)
         return {"logits": logits, **{f"state.{i}": s for i, s in enumerate(states)}}
 
@@ -295,15 +288,28 @@ class OxiBonsaiForCausalLM(PreTrainedModel, GenerationMixin):
             model_kwargs["past_key_values"] = EngineCache(self.engine)
 
 
-def _as_transformers(config: LoadedConfig) -> Any:
-    known = config.to_dict()
-    name = known.pop("model_type")
-    try:
-        made = AutoConfig.for_model(name, **known)
-    except ValueError:  # an architecture that this version of transformers lacks
-        made = PreTrainedConfig(**known)
-    made.name_or_path = config.name_or_path
-    return made
+class OxiBonsaiForImageTextToText(OxiBonsaiForCausalLM):
+    """A model that sees, which transformers' pipelines take for one of theirs.
+
+    Args:
+        front: An :class:`oxibonsai.hf.ImageTextToText`, which runs what has images.
+    """
+
+    def __init__(self, front: Any) -> None:
+        super().__init__(front.engine, front.config)
+        self.front = front
+
+    def forward(self, *args: Any, pixel_values: Any = None, **inputs: Any) -> Any:
+        """Return logits after each token; see :meth:`oxibonsai.hf.ImageTextToText.__call__`."""
+        if pixel_values is None:
+            return super().forward(*args, **inputs)
+        return self.front(*args, pixel_values=pixel_values, **inputs)
+
+    def generate(self, inputs: Any = None, generation_config: Any = None, **options: Any) -> Any:
+        """Continue prompts; see :meth:`oxibonsai.hf.ImageTextToText.generate`."""
+        if options.get("pixel_values") is None:
+            return super().generate(inputs, generation_config, **options)
+        return self.front.generate(inputs, generation_config, **options)
 
 
 def _spread(results: list[Results], mask: np.ndarray, last_only: bool) -> dict[str, np.ndarray]:
