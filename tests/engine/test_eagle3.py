@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,43 @@ def test_a_layer_that_adds_nothing_gives_the_model_s_own_logits(
     assert np.abs(logits - wanted).max() <= 1e-4 * np.abs(wanted).max()
 
 
+def test_a_drafter_that_knows_the_text_is_right_throughout(
+    twins: rotated_models.Twins, tmp_path: Path
+) -> None:
+    """Its output matrix is fitted to the text: other states, positions or keys give other tokens."""
+    prompt, length, depth = IDS[:20], 24, 3
+    further = SamplingParams(temperature=0, max_tokens=length + depth, ignore_eos=True)
+    ((generated, _),), _ = run(target(twins), [prompt], further, Options())
+    text, table = [*prompt, *generated], twins.plain["token_embd.weight"]
+
+    made, _ = drafter("plain", tmp_path)
+    tensors = made.tensors | {"output.weight": np.eye(HIDDEN, dtype=np.float32)}
+    inner = replace(made, vocabulary=HIDDEN, tensors=tensors)
+    engine = target(twins)
+    states = states_of(engine, text, made.target_layers)
+    rows, tokens = [], []
+    for end in range(len(prompt) + 1, len(prompt) + length):
+        then = text[end : end + depth]
+        read = text[1:end]
+        rows.append(eagle_drafters.reference(inner, states[: end - 1], read, table, depth, then)[0])
+        tokens += then
+    wanted_logits = np.eye(VOCABULARY, dtype=np.float32)[tokens]
+    solution, _, rank, _ = np.linalg.lstsq(np.concatenate(rows), wanted_logits, rcond=None)
+    assert rank == len(tokens) < HIDDEN
+    made.tensors["output.weight"] = np.ascontiguousarray(solution.T)
+    file = Checkpoint(made.write(tmp_path / "fitted.gguf"))
+
+    params = replace(further, max_tokens=length)
+    draft = EagleDraft(engine, file, threshold=0.0, length=depth)
+    before = engine.counts.steps
+    options = Options(speculate=draft.speculator)
+    ((found, _),), (sequence,) = run(engine, [prompt], params, options)
+    assert found == generated[:length]
+    lookahead = sequence.speculator.lookahead
+    assert lookahead.accepted == lookahead.proposed >= 15
+    assert engine.counts.steps - before <= 8
+
+
 @pytest.mark.parametrize(
     ("changes", "without", "error", "message"),
     [
@@ -200,6 +238,17 @@ def test_ids_that_are_no_tokens_are_refused(
 ) -> None:
     _, file = drafter("plain", tmp_path, ids=np.array(ids))
     with pytest.raises(FormatError, match="d2t is no list of different tokens"):
+        EagleDraft(target(twins), file)
+
+
+@pytest.mark.parametrize("count", [150, 151])
+def test_ids_of_another_type_are_refused(
+    count: int, twins: rotated_models.Twins, tmp_path: Path
+) -> None:
+    made, _ = drafter("plain", tmp_path, ids=np.arange(count))
+    made.tensors["d2t"] = made.tensors["d2t"].astype(np.float32)
+    file = Checkpoint(made.write(tmp_path / "floats.gguf"))
+    with pytest.raises(FormatError, match="tensor d2t is of type F32; token ids are I64"):
         EagleDraft(target(twins), file)
 
 

@@ -108,7 +108,12 @@ class Drafter:
 
 
 def reference(
-    d: Drafter, states: Floats, tokens: list[int], table: Floats, count: int
+    d: Drafter,
+    states: Floats,
+    tokens: list[int],
+    table: Floats,
+    count: int,
+    then: list[int] | None = None,
 ) -> tuple[Floats, list[int]]:
     """Propose greedily behind a text, computed densely.
 
@@ -118,6 +123,7 @@ def reference(
         tokens: The text without its first token: each is read with the state of the one before, n.
         table: The model's token table, [vocabulary, target_hidden].
         count: Tokens to propose.
+        then: Tokens that are read as the proposed ones; None: the likeliest ones.
 
     Returns:
         Logits of each proposed token, [count, vocabulary], and the tokens.
@@ -141,7 +147,7 @@ def reference(
         features = norm(features, "enc.output_norm")
     state = features @ w["fc.weight"].T
     logits, read = [], list(tokens)
-    for _ in range(count):
+    for i in range(count):
         n = len(read)
         normed = norm(state, "blk.0.attn_norm_2")
         x = torch.cat([norm(own_table[read], "blk.0.attn_norm"), normed], dim=-1)
@@ -160,6 +166,6 @@ def reference(
         ids = torch.arange(d.vocabulary) if d.ids is None else torch.from_numpy(d.ids)
         row[ids] = norm(h[-1:], "output_norm")[0] @ w["output.weight"].T
         logits.append(row)
-        read.append(int(row.argmax()))
+        read.append(int(row.argmax()) if then is None else then[i])
         state = torch.cat([state, h[-1:]])
     return torch.stack(logits).numpy(), read[-count:]

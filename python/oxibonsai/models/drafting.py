@@ -92,12 +92,18 @@ class DrafterWeights(Weights):
             vocabulary: Tokens of the model.
 
         Raises:
-            FormatError: They are not different tokens of the model.
+            FormatError: They are not different tokens of the model, or no integers of 64 bits.
         """
         name = "d2t"
         if not self.has(name):
             return None
         self.leave_out(name)
+        stored = self.checkpoint.file.tensor(name).quant_type
+        if stored != "I64":
+            raise FormatError(
+                f"{self.checkpoint.path}: tensor {name} is of type {stored}; token ids are I64, as "
+                "llama.cpp's converter writes them"
+            )
         ids = np.asarray(self.checkpoint.file.tensor_bytes(name)).view(np.int64)
         if len(set(ids.tolist())) != count or not ((ids >= 0) & (ids < vocabulary)).all():
             raise FormatError(
