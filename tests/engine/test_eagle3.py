@@ -175,7 +175,7 @@ def test_a_layer_that_adds_nothing_gives_the_model_s_own_logits(
 def test_a_drafter_that_knows_the_text_is_right_throughout(
     twins: rotated_models.Twins, tmp_path: Path
 ) -> None:
-    """Its output matrix is fitted to the text: other states, positions or keys give other tokens."""
+    """Its output matrix is fitted to the text: from other states or tokens it proposes others."""
     prompt, length, depth = IDS[:20], 24, 3
     further = SamplingParams(temperature=0, max_tokens=length + depth, ignore_eos=True)
     ((generated, _),), _ = run(target(twins), [prompt], further, Options())
