@@ -97,7 +97,7 @@ def test_a_prompt_of_anything_but_integers_is_refused(engine: Engine, ids: objec
     with pytest.raises(RequestError, match="token ids"):
         engine.submit(ids, GREEDY)  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="token ids"):
-        engine.logits(ids)  # type: ignore[arg-type]
+        engine.logits_batch([ids])  # type: ignore[arg-type]
 
 
 def test_integers_of_numpy_are_plain_ones_inside(engine: Engine) -> None:

@@ -276,8 +276,8 @@ def test_what_hugging_face_s_loop_keeps_goes_back_and_branches(load: Load) -> No
     rows = Rows(engine)
 
     def results(new: list[list[int]]) -> list[bytes]:
-        def run(batch: Any, pools: Any, slots: Any) -> dict[str, Any]:
-            return {"logits": engine.model.run(batch, pools, slots)}
+        def run(batch: Any, pools: Any, slots: Any, images: bool) -> dict[str, Any]:
+            return {"logits": engine.model.run(batch, pools, slots, images=images)}
 
         return [r["logits"].tobytes() if r else b"" for r in rows.feed(new, run)]
 
@@ -304,8 +304,8 @@ def test_a_choice_of_rows_without_room_leaves_them_as_they_were(load: Load) -> N
     engine = load(parallel=1, ctx_checkpoints=0)
     rows = Rows(engine)
 
-    def run(batch: Any, pools: Any, slots: Any) -> dict[str, Any]:
-        return {"logits": engine.model.run(batch, pools, slots)}
+    def run(batch: Any, pools: Any, slots: Any, images: bool) -> dict[str, Any]:
+        return {"logits": engine.model.run(batch, pools, slots, images=images)}
 
     rows.feed([IDS[:70]], run)
     assert engine.cache.slots is not None
