@@ -35,7 +35,9 @@ def callables() -> dict[str, Any]:
     found = {}
     for name, thing in public():
         if inspect.isclass(thing) and thing.__module__.startswith("oxibonsai"):
-            for attribute, value in vars(thing).items():
+            own = [c for c in thing.__mro__ if c.__module__.startswith("oxibonsai")]
+            members = {k: v for c in reversed(own) for k, v in vars(c).items()}
+            for attribute, value in members.items():
                 if attribute == "__init__" or not attribute.startswith("_"):
                     inner = getattr(value, "__func__", value)
                     if inspect.isfunction(inner):

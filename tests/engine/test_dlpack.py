@@ -14,7 +14,7 @@ import pytest
 
 import bert_folder
 import oxibonsai
-import oxibonsai.engine.engine as engine_module
+import oxibonsai.engine.whole_text_mixin as whole_text_mixin
 from oxibonsai import RequestError, SamplingParams, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
@@ -70,7 +70,7 @@ def test_what_the_engine_gives_is_taken_over_without_a_copy(
             made.append(values)
             super().__init__(values)
 
-    monkeypatch.setattr(engine_module, "DLPackArray", Watched)
+    monkeypatch.setattr(whole_text_mixin, "DLPackArray", Watched)
     pairs = [
         (engine.embed(["abc", [66]], as_dlpack=True), engine.embed(["abc", [66]])),
         (engine.hidden_states("abc", as_dlpack=True), engine.hidden_states("abc")),

@@ -1,4 +1,4 @@
-"""What all views of an engine as a ``transformers.PreTrainedModel`` share.
+"""The base of all views of an engine as a ``transformers.PreTrainedModel``.
 
 Only imported for callers who have torch and transformers.
 """
