@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import gguf_copy
 import oxibonsai
 from oxibonsai import FormatError, SamplingParams, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.engine import DflashDraft, Engine, Options, Sequence
+from oxibonsai.engine import DflashDraft, Engine, Options
 from oxibonsai.engine.sequence import Wanted
 from oxibonsai.engine.speculation.methods import choose_speculation
 from oxibonsai.models import read_config
@@ -27,16 +26,22 @@ import block_drafters
 import drafting_models
 import rotated_models
 from block_drafters import Drafter
-from rotated_models import VOCABULARY, Shape
+from drafted_texts import (
+    DRAWN,
+    GREEDY,
+    HIDDEN,
+    IDS,
+    Floats,
+    check_proposals_behind_a_found_beginning,
+    run,
+    states_of,
+    target,
+    write_targets,
+)
+from rotated_models import VOCABULARY
 
 pytestmark = pytest.mark.hf
 
-Floats = npt.NDArray[np.float32]
-HIDDEN = 128
-SHAPE = Shape("qwen3", block=64, hidden=HIDDEN, ff=192, layers=3)
-IDS: list[int] = np.random.default_rng(7).integers(0, VOCABULARY, 90).tolist()
-GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
-DRAWN = SamplingParams(temperature=0.9, top_k=0, seed=3, max_tokens=40, ignore_eos=True)
 
 _SOME = np.sort(np.random.default_rng(2).permutation(VOCABULARY)[:150]).astype(np.int64)
 KINDS: dict[str, dict[str, Any]] = {
@@ -54,28 +59,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> rotated_models.Twins:
-    folder, made = tmp_path_factory.mktemp("target"), rotated_models.twins(SHAPE)
-    made.write_plain(folder / "plain.gguf")
-    made.write_folded(folder / "folded.gguf")
-    made.changes["folder"] = folder
-    return made
-
-
-def target(twins: rotated_models.Twins, name: str = "plain", **options: Any) -> Engine:
-    settings = {"ctx_size": 192, "threads": 2, "parity": "off", "kv_type": "f32", **options}
-    return oxibonsai.load(twins.changes["folder"] / f"{name}.gguf", **settings)
+    return write_targets(tmp_path_factory.mktemp("target"))
 
 
 def drafter(name: str, folder: Path) -> tuple[Drafter, Checkpoint]:
     made = Drafter(hidden=HIDDEN, vocabulary=VOCABULARY, **KINDS[name])
     return made, Checkpoint(made.write(folder / "drafter.gguf"))
-
-
-def states_of(engine: Engine, ids: list[int], taps: tuple[int, ...]) -> Floats:
-    batch = _core.Batch()
-    batch.add(ids, pages=[0, 1], outputs=1)
-    pools = [engine.model.new_pages("f32", 2)]
-    return np.concatenate(engine.model.run_with_hidden_states(batch, pools, None, taps)[1], axis=1)
 
 
 def one_block(engine: Engine, file: Checkpoint, made: Drafter, ids: list[int], rows: int) -> Floats:
@@ -160,17 +149,6 @@ def test_logits_and_tokens_are_torch_s(
     )  # fmt: skip
     assert tokens == wanted.tokens
     engine.cancel_all()
-
-
-def told(sequence: Sequence) -> tuple[object, ...]:
-    return sequence.generated, sequence.finish_reason
-
-
-def run(engine: Engine, prompts: list[list[int]], params: SamplingParams, options: Options) -> Any:
-    sequences = [engine.submit(p, params, options) for p in prompts]
-    while not all(s.finished for s in sequences):
-        engine.step()
-    return [told(s) for s in sequences], sequences
 
 
 @pytest.mark.parametrize("params", [GREEDY, DRAWN], ids=["greedy", "drawn"])
@@ -281,41 +259,6 @@ def test_proposals_behind_a_found_beginning_are_those_of_the_whole_text(
     config = read_config(Checkpoint(path))
     made = Drafter(kind="dflash", hidden=config.hidden_size, vocabulary=config.vocab_size)
     file = Checkpoint(made.write(tmp_path / "drafter.gguf"))
-    proposed: dict[tuple[int, ...], list[int]] = {}
-
-    def proposals(
-        engine: Engine, draft: DflashDraft, prompt: list[int], options: Options
-    ) -> Sequence:
-        propose = DflashDraft.propose
-
-        def noted(asked: list[Wanted]) -> list[list[int]]:
-            (tokens,) = propose(draft, asked)
-            proposed[tuple(asked[0].sequence.tokens)] = tokens
-            return [tokens]
-
-        draft.propose = noted  # type: ignore[method-assign]
-        proposed.clear()
-        (sequence,) = run(engine, [prompt], GREEDY, options)[1]
-        assert sequence.error is None
-        return sequence
-
-    def load(**settings: Any) -> tuple[Engine, DflashDraft]:
-        engine = oxibonsai.load(
-            path, threads=2, parity="off", kv_type="f32", ctx_size=192, **settings
-        )
-        return engine, DflashDraft(engine, file, threshold=0.0, length=3)
-
-    ids = [i % config.vocab_size for i in IDS]
-    prompt = [*ids[:77], 5, 6, 7]
-    cold, draft = load(prefix_cache=False)
-    proposals(cold, draft, prompt, Options(speculate=draft.speculator))
-    wanted = dict(proposed)
-    engine, draft = load()
-    proposals(engine, draft, ids, Options(speculate=draft.speculator, borders=(70, 77)))
-    found = proposals(engine, draft, prompt, Options(speculate=draft.speculator))
-    assert found.num_cached == 77
-    both = [text for text in wanted if text in proposed and wanted[text] and proposed[text]]
-    assert len(both) > 5
-    for text in both:
-        count = min(len(wanted[text]), len(proposed[text]))
-        assert proposed[text][:count] == wanted[text][:count]
+    check_proposals_behind_a_found_beginning(
+        path, config.vocab_size, lambda engine: DflashDraft(engine, file, threshold=0.0, length=3)
+    )

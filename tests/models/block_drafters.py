@@ -6,16 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import drafter_files
 import numpy as np
 import numpy.typing as npt
-
-from oxibonsai import _core
 
 Floats = npt.NDArray[np.float32]
 LAYERS, HEADS, KV_HEADS, DIM, FF = 2, 4, 2, 32, 96
 RANK, TOP_K, TAPS, GROUP = 16, 6, 2, 16
 _EPS, _THETA = 1e-6, 10000.0
-_I64 = 27
 
 
 @dataclass
@@ -88,20 +86,8 @@ class Drafter:
             local = [i > 0 for i in range(LAYERS)]
             named["attention.sliding_window_pattern"] = (local, "arr[bool]")
         named |= keys
-        writer = _core.GgufWriter(path.open("wb"))
-        writer.add_metadata("general.architecture", "dflash", "str")
-        writer.add_metadata("tokenizer.ggml.mask_token_id", self.mask, "u32")
-        for key, value in named.items():
-            writer.add_metadata(f"dflash.{key}", *value)
-        for name, values in self.tensors.items():
-            writer.add_tensor(
-                name, values.shape, _I64 if values.dtype == np.int64 else 0, values.nbytes
-            )
-        writer.write_header()
-        for values in self.tensors.values():
-            writer.write_tensor(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
-        writer.close()
-        return path
+        named = {"tokenizer.ggml.mask_token_id": (self.mask, "u32"), **named}
+        return drafter_files.write(path, "dflash", named, self.tensors)
 
     def _drawn(self, random: np.random.Generator) -> dict[str, npt.NDArray[Any]]:
         hidden, q, kv = self.hidden, HEADS * DIM, KV_HEADS * DIM

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import drafter_files
 import numpy as np
 import numpy.typing as npt
-
-from oxibonsai import _core
 
 Floats = npt.NDArray[np.float32]
 HEADS, KV_HEADS, DIM, FF = 4, 2, 32, 160
 _EPS, _THETA = 1e-5, 10000.0
-_I64 = 27
 
 
 @dataclass
@@ -64,19 +62,7 @@ class Drafter:
             "norm_before_fc": (self.norm_before_fc, "bool"),
         }
         named |= keys
-        writer = _core.GgufWriter(path.open("wb"))
-        writer.add_metadata("general.architecture", "eagle3", "str")
-        for key, value in named.items():
-            writer.add_metadata(f"eagle3.{key}", *value)
-        for name, values in self.tensors.items():
-            writer.add_tensor(
-                name, values.shape, _I64 if values.dtype == np.int64 else 0, values.nbytes
-            )
-        writer.write_header()
-        for values in self.tensors.values():
-            writer.write_tensor(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
-        writer.close()
-        return path
+        return drafter_files.write(path, "eagle3", named, self.tensors)
 
     def _drawn(self, random: np.random.Generator) -> dict[str, npt.NDArray[Any]]:
         hidden, q, kv = self.hidden, HEADS * DIM, KV_HEADS * DIM

@@ -20,8 +20,8 @@ from oxibonsai.architectures.layers.drafting import (
     HIDDEN,
     LOGITS,
     STATES,
-    head_sizes,
-    target_layers,
+    DrafterConfig,
+    common_fields,
 )
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.schema.sources import Keys
@@ -36,16 +36,14 @@ _SELECTOR, _MARKOV = "selector_hidden.weight", "markov_w1.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(DrafterConfig):
     """The fields of a drafter.
 
     Attributes:
-        target_layers: The model's layers whose inputs it reads.
         block_size: Rows of a block, at most.
         mask_token_id: Stands for the tokens that are to be proposed.
         causal: Whether a block's rows see only those before them.
         anchored: Whether the row of the last token proposes, too; else the first mask is the first.
-        draft_vocab_size: Tokens that it can propose.
         markov_rank: Columns between the two matrices of the Markov head; 0: it has none.
         conv_taps, conv_group: Of the convolutions: rows that each reads, and channels with shared
             weights; 0: it has none.
@@ -53,20 +51,8 @@ class Config:
             position it compares; 0: it has none.
     """
 
-    num_hidden_layers: int
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    vocab_size: int
-    draft_vocab_size: int
-    rms_norm_eps: float
-    rope: RopeConfig
-    attention_scale: float
     sliding_window: int
     local_layers: tuple[bool, ...]
-    target_layers: tuple[int, ...]
     block_size: int
     mask_token_id: int
     causal: bool
@@ -76,9 +62,6 @@ class Config:
     conv_group: int
     selector_rank: int
     selector_top_k: int
-    logit_scale: float
-    final_logit_softcapping: float
-    layer_norm_eps: float = 0.0
     attn_logit_softcapping: float = 0.0
     clamp_kqv: float = 0.0
     alibi_max_bias: float = 0.0
@@ -101,8 +84,6 @@ def read_config(keys: Keys, vocabulary: int, mask_token_id: object) -> Config:
         FormatError: A key is missing or makes no sense.
         UnsupportedError: A key asks for what is not there.
     """
-    heads, kv_heads, head_dim = head_sizes(keys)
-    layers, window = keys.layers(), keys.count("attention.sliding_window")
     names = keys.tensor_names
     markov, selector = _MARKOV in names, _SELECTOR in names
     block = keys.integer("block_size", 16)
@@ -114,21 +95,13 @@ def read_config(keys: Keys, vocabulary: int, mask_token_id: object) -> Config:
         )
     for known in ("target_hidden_size", "markov_rank", "has_confidence_head", "logit_scale"):
         keys.get(known)  # told by the tensors, or read below
+    fields = common_fields(keys, NAME, vocabulary, "target_layers")
+    window = keys.count("attention.sliding_window")
     c = Config(
-        num_hidden_layers=layers,
-        hidden_size=keys.integer("embedding_length"),
-        intermediate_size=keys.integer("feed_forward_length"),
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=head_dim,
-        vocab_size=vocabulary,
-        draft_vocab_size=keys.tensor_shape("d2t")[0] if "d2t" in names else vocabulary,
-        rms_norm_eps=keys.positive("attention.layer_norm_rms_epsilon"),
-        rope=_rope(keys, head_dim),
-        attention_scale=head_dim**-0.5,
+        **fields,
+        rope=_rope(keys, fields["head_dim"]),
         sliding_window=window,
-        local_layers=keys.local_layers(layers + 1) if window else (),
-        target_layers=target_layers(keys, "target_layers"),
+        local_layers=keys.local_layers(fields["num_hidden_layers"] + 1) if window else (),
         block_size=block,
         mask_token_id=mask,
         causal=keys.flag("attention.causal", False),

@@ -17,44 +17,27 @@ from oxibonsai.architectures.layers.drafting import (
     HIDDEN,
     LOGITS,
     STATES,
-    head_sizes,
-    target_layers,
+    DrafterConfig,
+    common_fields,
 )
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.schema.sources import Keys
-from oxibonsai.graph import Builder, RopeConfig
+from oxibonsai.graph import Builder
 
 NAME = "eagle3"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(DrafterConfig):
     """The fields of a drafter.
 
     Attributes:
-        target_layers: The model's layers whose inputs it reads.
-        draft_vocab_size: Tokens that it can propose.
         norm_before_fc: Whether the model's hidden states are normalised before they are projected.
         norm_before_residual: Whether the layer adds its attention to the normalised state.
     """
 
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    vocab_size: int
-    draft_vocab_size: int
-    rms_norm_eps: float
-    rope: RopeConfig
-    attention_scale: float
-    target_layers: tuple[int, ...]
     norm_before_fc: bool
     norm_before_residual: bool
-    num_hidden_layers: int = 1
-    logit_scale: float = 1.0
-    final_logit_softcapping: float = 0.0
-    layer_norm_eps: float = 0.0
 
 
 def read_config(keys: Keys, vocabulary: int) -> Config:
@@ -68,22 +51,15 @@ def read_config(keys: Keys, vocabulary: int) -> Config:
         FormatError: A key is missing or makes no sense.
         UnsupportedError: A key asks for what is not there.
     """
-    heads, kv_heads, head_dim = head_sizes(keys)
-    if keys.layers() != 1:
-        raise keys.unsupported(f"it has {keys.layers()} layers; known are drafters of one")
     keys.get("target_hidden_size")  # told by the tensors
+    fields = common_fields(keys, NAME, vocabulary, "target_layers", "extract_layers")
+    if fields["num_hidden_layers"] != 1:
+        raise keys.unsupported(
+            f"it has {fields['num_hidden_layers']} layers; known are drafters of one"
+        )
     return Config(
-        hidden_size=keys.integer("embedding_length"),
-        intermediate_size=keys.integer("feed_forward_length"),
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=head_dim,
-        vocab_size=vocabulary,
-        draft_vocab_size=keys.tensor_shape("d2t")[0] if "d2t" in keys.tensor_names else vocabulary,
-        rms_norm_eps=keys.positive("attention.layer_norm_rms_epsilon"),
-        rope=keys.rope(head_dim, interleaved=True),
-        attention_scale=head_dim**-0.5,
-        target_layers=target_layers(keys, "target_layers", "extract_layers"),
+        **fields,
+        rope=keys.rope(fields["head_dim"], interleaved=True),
         norm_before_fc=keys.flag("norm_before_fc", False),
         norm_before_residual=keys.flag("norm_before_residual", False),
     )

@@ -12,12 +12,16 @@ from oxibonsai.architectures import dflash
 from oxibonsai.architectures.dflash import AFTER, BEFORE, BIAS, GATE, ROW
 from oxibonsai.architectures.layers.drafting import HIDDEN, LOGITS, STATES
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.devices import Executable, KvPages, Slots
+from oxibonsai.devices import KvPages, Slots
 from oxibonsai.graph import Builder
-from oxibonsai.models.drafting import DrafterWeights, check_fit, over_vocabulary
+from oxibonsai.models.drafting import (
+    DrafterPasses,
+    DrafterWeights,
+    check_fit,
+    over_vocabulary,
+)
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.model import Model
-from oxibonsai.models.packing import pack
 
 Floats = npt.NDArray[np.float32]
 _MASK = "tokenizer.ggml.mask_token_id"
@@ -45,7 +49,6 @@ class BlockDrafter:
         keys.refuse_unread()
         check_fit(model, file, c.target_layers, c.hidden_size)
         self._weights = w = DrafterWeights(file, model, norm=False)
-        self._device, stage = model.stages[-1]
         width = model.config.hidden_size
         graphs = [
             self._described(lambda g: dflash.observing_pass(g, c, w, width)),
@@ -58,11 +61,9 @@ class BlockDrafter:
         self._confidence = self._read_confidence()
         self._ids = w.draft_ids(c.draft_vocab_size, vocabulary)
         w.refuse_unused()
-        packed = set(stage.matrices)
-        own = dict.fromkeys(m for graph in graphs for m in graph.matrices if m not in packed)
-        self._kept = (model, pack(list(own), file, self._device))
         self._graphs = graphs
-        self._passes: list[Executable] = [self._device.compile(graph) for graph in graphs]
+        self._compiled = DrafterPasses(model, file, graphs)
+        self._passes = self._compiled.executables
 
     def _described(self, describe: Callable[[Builder], None]) -> _core.Graph:
         builder = Builder(self._weights.rotation)
@@ -91,12 +92,12 @@ class BlockDrafter:
 
     def new_pages(self, kv_type: str, pages: int) -> KvPages:
         """Return the drafter's cache of keys and values."""
-        return self._device.make_pages(self._graphs[1].paged_layers, kv_type, pages)
+        return self._compiled.device.make_pages(self._graphs[1].paged_layers, kv_type, pages)
 
     def new_slots(self, count: int) -> Slots | None:
         """Return slots for the rows before a block; None: it looks back at none."""
         entries = self._graphs[1].slot_entries
-        return self._device.make_slots(entries, count) if entries else None
+        return self._compiled.device.make_slots(entries, count) if entries else None
 
     def observe(self, batch: _core.Batch, pools: list[KvPages], states: Floats) -> None:
         """Take hidden states of texts into the cache.

@@ -6,6 +6,7 @@ hidden states and the token after it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from oxibonsai import _core
 from oxibonsai.architectures.layers.drafting import HIDDEN, LOGITS, STATES, OwnCache, drafting_pass
 from oxibonsai.architectures.layers.sizes import Layered
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.devices import KvPages
+from oxibonsai.devices import Executable, KvPages
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.graph import HadamardRotation, Vector
 from oxibonsai.models.hadamard import read_rotation
@@ -162,6 +163,27 @@ def _restricted(rotation: HadamardRotation | None, names: set[str]) -> HadamardR
     return replace(rotation, matrices=rotation.matrices & names, tables=rotation.tables & names)
 
 
+class DrafterPasses:
+    """A drafter's passes on the device of the model's last layers, which has the output matrix.
+
+    Args:
+        model: The model; matrices that are its own are shared.
+        file: Where the others are.
+        graphs: The passes.
+
+    Attributes:
+        device: As above.
+        executables: One for each graph.
+    """
+
+    def __init__(self, model: Model, file: Checkpoint, graphs: Sequence[_core.Graph]) -> None:
+        self.device, stage = model.stages[-1]
+        packed = set(stage.matrices)
+        own = dict.fromkeys(m for graph in graphs for m in graph.matrices if m not in packed)
+        self._kept = (model, pack(list(own), file, self.device))
+        self.executables: list[Executable] = [self.device.compile(graph) for graph in graphs]
+
+
 def is_mtp_alone(checkpoint: Checkpoint) -> bool:
     """Return whether a file has layers that predict further tokens, and none of the layers before them."""
     count = checkpoint.file.get(f"{checkpoint.architecture}.{_COUNT}", 0)
@@ -209,16 +231,11 @@ class DraftingLayer:
         if file is not None:
             weights.refuse_unused()
         self.graph = builder.graph
-        # Of several devices the last one, which has the output matrix.
-        self._device, stage = model.stages[-1]
-        packed = set(stage.matrices)
-        own = [w for w in self.graph.matrices if w not in packed]
-        self._kept = (model, pack(own, own_file, self._device))
-        self._executable = self._device.compile(self.graph)
+        self._passes = DrafterPasses(model, own_file, [self.graph])
 
     def new_pages(self, kv_type: str, pages: int) -> KvPages:
         """Return the drafter's cache of keys and values."""
-        return self._device.make_pages(self.graph.paged_layers, kv_type, pages)
+        return self._passes.device.make_pages(self.graph.paged_layers, kv_type, pages)
 
     def run(self, batch: _core.Batch, pools: list[KvPages], states: Rows) -> tuple[Rows, Rows]:
         """Return the logits of the token after that of each output row, and hidden states to go on from.
@@ -232,7 +249,7 @@ class DraftingLayer:
             float32 [outputs, vocabulary] and [outputs, hidden].
         """
         batch.set_input(STATES, np.ascontiguousarray(states))
-        results = self._executable.run(batch, pools, None)
+        results = self._passes.executables[0].run(batch, pools, None)
         return results[LOGITS], results[HIDDEN]
 
 

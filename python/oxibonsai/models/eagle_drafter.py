@@ -9,12 +9,16 @@ from oxibonsai import _core
 from oxibonsai.architectures import eagle3
 from oxibonsai.architectures.layers.drafting import HIDDEN, LOGITS, STATES
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.devices import Executable, KvPages
+from oxibonsai.devices import KvPages
 from oxibonsai.graph import Builder
-from oxibonsai.models.drafting import DrafterWeights, check_fit, over_vocabulary
+from oxibonsai.models.drafting import (
+    DrafterPasses,
+    DrafterWeights,
+    check_fit,
+    over_vocabulary,
+)
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.model import Model
-from oxibonsai.models.packing import pack
 
 Rows = npt.NDArray[np.float32]
 
@@ -40,7 +44,6 @@ class EagleDrafter:
         keys.refuse_unread()
         check_fit(model, file, c.target_layers, c.hidden_size)
         weights = DrafterWeights(file, model, norm=False)
-        self._device, stage = model.stages[-1]
         graphs = []
         for width in (model.config.hidden_size, None):
             builder = Builder(weights.rotation)
@@ -48,15 +51,12 @@ class EagleDrafter:
             graphs.append(builder.graph)
         self._ids = weights.draft_ids(c.draft_vocab_size, vocabulary)
         weights.refuse_unused()
-        packed = set(stage.matrices)
-        own = dict.fromkeys(m for graph in graphs for m in graph.matrices if m not in packed)
-        self._kept = (model, pack(list(own), file, self._device))
         self._layers = graphs[0].paged_layers
-        self._of_text, self._of_draft = (self._device.compile(graph) for graph in graphs)
+        self._passes = DrafterPasses(model, file, graphs)
 
     def new_pages(self, kv_type: str, pages: int) -> KvPages:
         """Return the drafter's cache of keys and values."""
-        return self._device.make_pages(self._layers, kv_type, pages)
+        return self._passes.device.make_pages(self._layers, kv_type, pages)
 
     def read_text(
         self, batch: _core.Batch, pools: list[KvPages], states: Rows
@@ -72,18 +72,18 @@ class EagleDrafter:
             Of each output row the logits of the token after it, float32 [outputs, vocabulary], and the
             drafter's state, [outputs, hidden].
         """
-        return self._run(self._of_text, batch, pools, states)
+        return self._run(0, batch, pools, states)
 
     def read_draft(
         self, batch: _core.Batch, pools: list[KvPages], states: Rows
     ) -> tuple[Rows, Rows]:
         """Return the same for tokens of a proposal; ``states`` is the drafter's, [rows, hidden]."""
-        return self._run(self._of_draft, batch, pools, states)
+        return self._run(1, batch, pools, states)
 
     def _run(
-        self, executable: Executable, batch: _core.Batch, pools: list[KvPages], states: Rows
+        self, index: int, batch: _core.Batch, pools: list[KvPages], states: Rows
     ) -> tuple[Rows, Rows]:
         batch.set_input(STATES, np.ascontiguousarray(states))
-        results = executable.run(batch, pools, None)
+        results = self._passes.executables[index].run(batch, pools, None)
         logits = over_vocabulary(results[LOGITS], self._ids, self.config.vocab_size)
         return logits, results[HIDDEN]

@@ -1,4 +1,4 @@
-"""What drafters share, and multi-token prediction (MTP).
+"""Parts that drafters share, and multi-token prediction (MTP).
 
 MTP is a layer past those of the pass that guesses the token after the next one: it reads a token's hidden
 states and the token after it.
@@ -7,6 +7,7 @@ states and the token after it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.schema.sources import Keys
-from oxibonsai.graph import Builder, Value
+from oxibonsai.graph import Builder, RopeConfig, Value
 
 # The input and the outputs of the pass.
 STATES, LOGITS, HIDDEN = "states", "logits", "hidden"
@@ -23,11 +24,45 @@ STATES, LOGITS, HIDDEN = "states", "logits", "hidden"
 DraftingLayer = Callable[[Builder, Any, Any, int, Value], Value]
 
 
-def head_sizes(keys: Keys) -> tuple[int, int, int]:
-    """Return a drafter's heads of queries, heads of keys and values, and columns of a head.
+@dataclass(frozen=True, kw_only=True)
+class DrafterConfig:
+    """The fields of drafters with layers of their own, that read hidden states of the model's layers.
+
+    Attributes:
+        target_layers: The model's layers whose inputs it reads.
+        draft_vocab_size: Tokens that it can propose.
+    """
+
+    num_hidden_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    draft_vocab_size: int
+    rms_norm_eps: float
+    attention_scale: float
+    target_layers: tuple[int, ...]
+    rope: RopeConfig
+    logit_scale: float = 1.0
+    final_logit_softcapping: float = 0.0
+    layer_norm_eps: float = 0.0
+
+
+def common_fields(
+    keys: Keys, architecture: str, vocabulary: int, *layers_keys: str
+) -> dict[str, Any]:
+    """Return the fields of :class:`DrafterConfig` without a default, but for the rotary embedding.
+
+    Args:
+        keys: Of the drafter's file.
+        architecture: Of the drafter.
+        vocabulary: Tokens of the model.
+        layers_keys: What the key of the target layers may be called.
 
     Raises:
-        FormatError: A key is missing, or the heads don't go together.
+        FormatError: A key is missing or makes no sense.
         UnsupportedError: Keys and values are of different lengths.
     """
     heads = keys.integer("attention.head_count")
@@ -37,19 +72,24 @@ def head_sizes(keys: Keys) -> tuple[int, int, int]:
         raise keys.unsupported("keys and values of different lengths are not supported")
     if heads % kv_heads != 0:
         raise keys.fail(f"{heads} attention heads are no multiple of {kv_heads} key-value heads")
-    return heads, kv_heads, head_dim
+    return {
+        "num_hidden_layers": keys.layers(),
+        "hidden_size": keys.integer("embedding_length"),
+        "intermediate_size": keys.integer("feed_forward_length"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "vocab_size": vocabulary,
+        "draft_vocab_size": (
+            keys.tensor_shape("d2t")[0] if "d2t" in keys.tensor_names else vocabulary
+        ),
+        "rms_norm_eps": keys.positive("attention.layer_norm_rms_epsilon"),
+        "attention_scale": head_dim**-0.5,
+        "target_layers": _target_layers(keys, architecture, layers_keys),
+    }
 
 
-def target_layers(keys: Keys, *names: str) -> tuple[int, ...]:
-    """Return the model's layers whose inputs a drafter reads.
-
-    Args:
-        keys: Of the drafter's file.
-        names: What the key may be called; the first one that is there counts.
-
-    Raises:
-        FormatError: The key is missing, or no list of layers.
-    """
+def _target_layers(keys: Keys, architecture: str, names: tuple[str, ...]) -> tuple[int, ...]:
     name = next((n for n in names if keys.has(n)), names[0])
     found = keys.get(name)
     values = found.tolist() if isinstance(found, np.ndarray) else found
@@ -58,7 +98,7 @@ def target_layers(keys: Keys, *names: str) -> tuple[int, ...]:
         or not values
         or not all(type(v) is int and v >= 0 for v in values)
     ):
-        raise keys.fail(f"{name} is {found!r}, no list of the model's layers")
+        raise keys.fail(f"{architecture}.{name} is {found!r}, no list of the model's layers")
     return tuple(values)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence as Items
 
 import numpy as np
@@ -15,7 +14,6 @@ from oxibonsai.engine.speculation.following import Draft, PendingRows, Rows, Sta
 class AutoregressiveDrafter(StatesDrafter):
     """A drafter that reads ahead, and gives logits and a state for the next token of a proposal."""
 
-    @abstractmethod
     def run_proposed(self, batch: _core.Batch, states: Rows) -> Items[tuple[Rows, Rows]]:
         """Take rows of proposals into the cache.
 
@@ -24,8 +22,9 @@ class AutoregressiveDrafter(StatesDrafter):
             states: float32 [rows, columns], as the drafter gave them for the tokens before.
 
         Returns:
-            What :meth:`run` returns.
+            What :meth:`run` returns, which reads them where a drafter's own states are like the model's.
         """
+        return self.run(batch, states)
 
     def propose(self, wanted: list[Wanted]) -> list[list[int]]:
         """See :class:`StatesDrafter`; all proposals grow by a token a pass."""

@@ -53,7 +53,3 @@ class MtpDraft(AutoregressiveDrafter):
         """Return logits [vocabulary] and hidden states [1, hidden] of each output row."""
         logits, hidden = self.layer.run(batch, list(self.cache.pools), states)
         return list(zip(logits, hidden[:, None], strict=True))
-
-    def run_proposed(self, batch: _core.Batch, states: Rows) -> list[tuple[Rows, Rows]]:
-        """Implement :meth:`AutoregressiveDrafter.run_proposed`."""
-        return self.run(batch, states)
