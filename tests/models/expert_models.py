@@ -89,6 +89,12 @@ CASES: list[Case] = [
         {"scoring_func": "sigmoid"},
     ),
     Case(
+        "afmoe", "Afmoe",
+        {**_QWEN, "num_shared_experts": 2, "num_dense_layers": 1, "num_hidden_layers": 5,
+         "sliding_window": 24, "route_scale": 2.8, "mup_enabled": True, "head_dim": 32},
+        {"route_norm": True, "score_func": "sigmoid", "n_group": 1, "topk_group": 1},
+    ),
+    Case(
         "ernie4_5-moe", "Ernie4_5_Moe",
         {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 32, "num_hidden_layers": 3,
          "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_interval": 1},

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from oxibonsai.architectures import (
+    afmoe,
     apertus,
     arcee,
     baichuan,
@@ -97,6 +98,7 @@ from oxibonsai.architectures import (
 from oxibonsai.architectures.schema.family import Family
 
 FAMILIES: tuple[Family[Any], ...] = (
+    afmoe.FAMILY,
     apertus.FAMILY,
     arcee.FAMILY,
     cohere.COHERE2,

@@ -324,15 +324,24 @@ def add_experts(
 
 
 def add_feed_forward(g: Builder, c: Mixture, w: Weights, x: Value, i: int, h: Value) -> Value:
-    """Return h and what layer i makes of x: a dense part, or experts beside those that all share.
+    """Return h and what layer i makes of x; see :func:`feed_forward_pass`."""
+    return feed_forward_pass(g, c, w, x, i, add=h)
+
+
+def feed_forward_pass(
+    g: Builder, c: Mixture, w: Weights, x: Value, i: int, *, add: Value | None = None
+) -> Value:
+    """Return what layer i makes of x, plus ``add``: a dense part, or experts beside those that all share.
 
     Experts are chosen by their scores and a bias, where there is one; their weights are of the scores.
     """
     if i < c.first_dense_layers:
-        return blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=h)
+        return blocks.gated_mlp(g, c, w, x, i, g.swiglu, add=add)
     routing = experts.route(g, c, w, x, i, selection_bias=experts.selection_bias(c, w, i))
-    h = g.add(h, experts.gated_experts(g, c, w, x, i, routing, g.swiglu))
-    return experts.shared_expert(g, c, w, x, i, add=h) if c.shared_intermediate_size else h
+    y = experts.gated_experts(g, c, w, x, i, routing, g.swiglu)
+    if add is not None:
+        y = g.add(add, y)
+    return experts.shared_expert(g, c, w, x, i, add=y) if c.shared_intermediate_size else y
 
 
 def add_attention(g: Builder, c: Mixture | LayerNormMixture, w: Weights, i: int, h: Value) -> Value:
