@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from schema_suite import DRAFTS, cases, fetch
+from schema_suite import DRAFTS, cases
 
 from oxibonsai.errors import RequestError
 from oxibonsai.structured.json_schema import prepared
@@ -90,11 +91,10 @@ _MISREAD = ("ecmascript-regex", "vocabulary")
 @pytest.mark.parametrize("part", ["required", "optional", "format"])
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_every_schema_of_the_suite_is_taken_and_keeps_its_valid_instances(
-    tmp_path_factory: pytest.TempPathFactory, draft: str, part: str
+    suite: Path, draft: str, part: str
 ) -> None:
-    tests = fetch(tmp_path_factory.mktemp("suite"))
     seen = 0
-    for case in cases(tests, draft, part):
+    for case in cases(suite, draft, part):
         if not isinstance(case.schema, dict) or case.name.startswith(_MISREAD):
             continue
         schema = loosened(case.schema)

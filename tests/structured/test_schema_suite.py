@@ -7,17 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from schema_suite import DRAFTS, Coverage, cases, fetch, judge
+from schema_suite import DRAFTS, Coverage, cases, judge
 from vocabularies import byte_level
 
 from oxibonsai.structured import StructureCompiler
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs" / "structured.md"
-
-
-@pytest.fixture(scope="module")
-def tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fetch(tmp_path_factory.mktemp("suite"))
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +25,10 @@ def compiler() -> StructureCompiler:
 @pytest.mark.parametrize("part", ["required", "optional", "format"])
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_nothing_invalid_is_accepted(
-    tests: Path, compiler: StructureCompiler, draft: str, part: str, record_property: Callable
+    suite: Path, compiler: StructureCompiler, draft: str, part: str, record_property: Callable
 ) -> None:
     coverage = Coverage()
-    wrong = [line for case in cases(tests, draft, part) for line in judge(compiler, case, coverage)]
+    wrong = [line for case in cases(suite, draft, part) for line in judge(compiler, case, coverage)]
     record_property("coverage", str(coverage))
     assert wrong == []
     assert _published(draft, part) == (
