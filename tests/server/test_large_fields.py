@@ -254,8 +254,13 @@ def test_large_fields_of_one_key_leave_another_its_tokens(sweep: Sweep) -> None:
     check(sweep, fields, [(name, name) for name in ENCODINGS])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(0, marks=pytest.mark.slow),
+        *(pytest.param(i, marks=pytest.mark.release) for i in (1, 2, 3)),
+    ],
+)
 def test_every_large_field_of_one_key_leaves_another_its_tokens(sweep: Sweep, part: int) -> None:
     fields = one_of_each(FIELDS, 1)[part::4]
     check(sweep, fields, [(name, name) for name in ENCODINGS])

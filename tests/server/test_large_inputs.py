@@ -271,7 +271,7 @@ def _post(server: RunningServer, body: bytes) -> socket.socket:
     return server.connect(f"{head}{kind}".encode() + body, timeout=120)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_six_posts_of_15_mb_take_less_than_600_mb(server: RunningServer) -> None:
     before = server.peak_memory()
     body = json.dumps({"content": WORDS * (15_000_000 // len(WORDS))}).encode()
