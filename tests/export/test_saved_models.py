@@ -36,6 +36,7 @@ ALIKE = (
     "phi3-partial", "olmo-tied", "granite-biases", "starcoder2-window", "gptneox-sequential",
     "stablelm-biases", "command-r-plus", "glm4-biases", "exaone4-windows", "ernie4_5-biases",
     "arcee", "jais2", "seed-oss", "hunyuan-dense", "gptj", "starcoder", "chatglm", "smollm3",
+    "nanbeige-without-norms",
     "mpt-clipped", "bloom-six-heads", "granitemoe", "glm4moe-plain", "deepseek2-groups", "mistral4",
     "olmoe", "phimoe", "qwen2moe", "hunyuan-moe", "minimax-m2", "llama4-dense-between", "lfm2moe",
     "mamba falcon", "mamba2 groups, tied", "jamba without experts", "falcon-h1 normed", "nemotron_h",
@@ -49,6 +50,11 @@ SAVING = [
     if c.name not in REFUSED
 ]
 _AUTOMATIC = transformers.AutoModelForCausalLM
+# The automatic class does not know all.
+_OTHER_CLASSES = {
+    "Mistral4": transformers.Mistral4ForCausalLM,
+    "Nanbeige": transformers.LlamaForCausalLM,
+}
 DECODERS = [f for f in FAMILIES if f.kind and f.task == "ForCausalLM"]
 OF_OTHER_TESTS = {"llama", "qwen2", "qwen3", "gemma3_text", "rwkv7"}
 
@@ -72,11 +78,12 @@ def case_of(name: str) -> dm.Case | rm.Case:
 def test_what_is_saved_is_the_model(case: dm.Case | rm.Case, tmp_path: Path) -> None:
     path, truth = converted(case, tmp_path)
     AutoModelForCausalLM.from_pretrained(path).save_pretrained(tmp_path / "saved")
-    # The automatic class does not know all.
-    kind = transformers.Mistral4ForCausalLM if case.name == "mistral4" else _AUTOMATIC
+    kind = _OTHER_CLASSES.get(case.kind, _AUTOMATIC)
     theirs = kind.from_pretrained(
         tmp_path / "saved", dtype=torch.float32, attn_implementation="eager"
     )
+    if case.kind == "Nanbeige":
+        dm.loop(theirs, json.loads((tmp_path / "saved" / "config.json").read_text()))
     wanted = dm.logits(truth, dm.IDS)
     # Of decays the file has exp, rounded; transformers computes it anew from the logarithm.
     distance = 1e-5 if isinstance(case, rm.Case) else 1e-6

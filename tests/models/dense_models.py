@@ -7,6 +7,7 @@ missing somewhere changes the logits.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import zlib
 from collections.abc import Callable, Mapping
@@ -68,14 +69,15 @@ def save(case: Case, folder: Path) -> Any:
     import torch
     import transformers
 
-    config_class: Callable[..., Any] = getattr(transformers, f"{case.kind}Config")
+    known = "Llama" if case.kind == "Nanbeige" else case.kind  # see loop()
+    config_class: Callable[..., Any] = getattr(transformers, f"{known}Config")
     options = copy.deepcopy(dict(case.options))  # configurations change what they are given
     sizes = {k: v for k, v in {**_SIZES, **options}.items() if v is not ...}
     config = config_class(**sizes)
     config._attn_implementation = "eager"
     # Not all kinds are known to the automatic class.
     kind: Callable[..., Any] = getattr(
-        transformers, f"{case.kind}ForCausalLM", transformers.AutoModelForCausalLM.from_config
+        transformers, f"{known}ForCausalLM", transformers.AutoModelForCausalLM.from_config
     )
     model = kind(config).float().eval()
     with torch.no_grad():
@@ -93,7 +95,24 @@ def save(case: Case, folder: Path) -> Any:
     file.write_text(json.dumps({**json.loads(file.read_text()), **case.extra}))
     if case.kind == "BitNet":
         _make_ternary(model)
+    if case.kind == "Nanbeige":
+        loop(model, case.extra)
     return model
+
+
+def loop(model: Any, config: Mapping[str, Any]) -> None:
+    """Send tokens through the layers of a Llama as often as the ``config.json`` of a Nanbeige says."""
+    import torch
+
+    layers, loops = list(model.model.layers), config["num_loops"]
+    model.model.layers = torch.nn.ModuleList(layers * loops)
+    model.config.num_hidden_layers = len(layers) * loops
+    model.config.use_cache = False  # it has keys and values of each module, once
+    times = itertools.cycle(range(1, loops + 1))
+    if not config["skip_loop_final_norm"]:
+        layers[-1].register_forward_hook(
+            lambda module, given, out: out if next(times) == loops else model.model.norm(out)
+        )
 
 
 def _make_ternary(model: Any) -> None:
@@ -114,6 +133,13 @@ def logits(model: Any, ids: list[int]) -> npt.NDArray[np.float32]:
     with torch.no_grad():
         found: npt.NDArray[np.float32] = model(torch.tensor([ids])).logits[0].float().numpy()
     return found
+
+
+def _nanbeige(loops: int, *, skip: bool = False) -> dict[str, Any]:
+    return {
+        "architectures": ["NanbeigeForCausalLM"], "model_type": "nanbeige", "num_loops": loops,
+        "skip_loop_final_norm": skip,
+    }  # fmt: skip
 
 
 _LLAMA3 = {
@@ -279,6 +305,8 @@ CASES: list[Case] = [
         {"head_dim": 16, **_rope(partial_rotary_factor=0.5)},
         differences=("attention.layer_norm_rms_epsilon",),
     ),
+    Case("nanbeige", "Nanbeige", {"rope_parameters": _LLAMA3}, _nanbeige(3)),
+    Case("nanbeige-without-norms", "Nanbeige", {"head_dim": 32}, _nanbeige(2, skip=True)),
     Case("arcee", "Arcee", {"rope_parameters": _YARN}),
     Case("seed-oss", "SeedOss", {"head_dim": 32}),
     Case("ernie4_5", "Ernie4_5", {"head_dim": 32}),
