@@ -269,7 +269,7 @@ class Submitter:
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}", param="n")
         input_is_read()
-        options = self._own_options(options)
+        options = self.own_options(options)
         # Before a permit is taken, since encoding and compiling can be slow.
         engine.encode_images(ids, options, InputWatch().look)
         compiled = None
@@ -292,7 +292,7 @@ class Submitter:
             raise
         return generation
 
-    def _own_options(self, options: Options) -> Options:
+    def own_options(self, options: Options) -> Options:
         """Return a request's options with the server's, the model's and the key's."""
         shift = options.shift
         if self.settings.context_shift and not options.images:
