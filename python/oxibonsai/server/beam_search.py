@@ -78,13 +78,16 @@ def run(
 
     PromptLimit(submitter.engine.ctx_size).check_count(len(ids))
     submitter.engine.encode_images(ids, own, look)
-    ticket = submitter.pool.queue_up(own.tenant)
+    submitter.enter()
+    succeeded = False
+    ticket = None
     try:
+        ticket = submitter.pool.queue_up(own.tenant)
         while (engine := ticket.wait(POLL_SECONDS)) is None:
             look()
         ends = frozenset() if asked.ignore_eos else engine.eos_ids
         room = engine.ctx_size - len(ids)
-        return search(
+        beams = search(
             engine,
             ids,
             width=asked.width,
@@ -96,5 +99,9 @@ def run(
             images=own.images,
             before_step=look,
         )
+        succeeded = True
     finally:
-        ticket.leave()
+        if ticket is not None:
+            ticket.leave()
+        submitter.leave(succeeded=succeeded)
+    return beams
