@@ -167,6 +167,7 @@ SERVER = {
     "registry": {
         "adapters",
         "backend",
+        "circuit_breaker",
         "errors",
         "generation_metrics",
         "submitter",

@@ -76,6 +76,48 @@ def test_a_token_of_the_request_ends_a_text(model_app: Server, model_client: Fla
     assert "stop" in {c["finish_reason"] for c in found["choices"]}
 
 
+def test_the_length_penalty_orders_texts_of_several_lengths(
+    model_app: Server, model_client: FlaskClient
+) -> None:
+    engine = model_app.submitter.engine
+    ids = engine.tokenizer.encode("ab")
+    (plain,) = beam_search(engine, ids, width=1, max_new_tokens=8)
+    end = plain.tokens[3]
+    found, expected = [], []
+    for penalty in (-4.0, 4.0):
+        beams = beam_search(
+            engine, ids, width=6, max_new_tokens=8, length_penalty=penalty,
+            stop_token_ids=[*engine.eos_ids, end],
+        )  # fmt: skip
+        expected.append([b.text for b in beams])
+        choices = ask(model_client, TEXT, n=6, length_penalty=penalty, stop_token_ids=[end])
+        found.append([c["text"] for c in choices["choices"]])
+    assert found == expected
+    assert expected[0] != expected[1]
+
+
+def test_early_stopping_decides_when_a_search_ends(
+    model_app: Server, model_client: FlaskClient
+) -> None:
+    engine = model_app.submitter.engine
+    ids = engine.tokenizer.encode("ab")
+    (plain,) = beam_search(engine, ids, width=1, max_new_tokens=8)
+    end = plain.tokens[2]
+    found, expected = [], []
+    for early in (True, "never"):
+        beams = beam_search(
+            engine, ids, width=3, max_new_tokens=16, early_stopping=early,  # type: ignore[arg-type]
+            stop_token_ids=[*engine.eos_ids, end],
+        )  # fmt: skip
+        expected.append([b.text for b in beams])
+        choices = ask(
+            model_client, TEXT, n=3, max_tokens=16, early_stopping=early, stop_token_ids=[end]
+        )
+        found.append([c["text"] for c in choices["choices"]])
+    assert found == expected
+    assert expected[0] != expected[1]
+
+
 def test_several_prompts_are_searched_one_after_the_other(model_client: FlaskClient) -> None:
     alone = [ask(model_client, TEXT, prompt=p, n=2)["choices"] for p in ("ab", "c")]
     both = ask(model_client, TEXT, prompt=["ab", "c"], n=2)["choices"]

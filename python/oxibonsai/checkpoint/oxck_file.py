@@ -34,7 +34,7 @@ _MOST_NAME_BYTES = 4096
 _WHOLE = ("u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64")
 _REAL = ("f32", "f64")
 _LARGEST = {"f32": float(np.finfo(np.float32).max), "f64": float(np.finfo(np.float64).max)}
-_KINDS: dict[str, type | tuple[type, ...]] = {
+_KINDS: dict[str, Any] = {  # for isinstance()
     **dict.fromkeys(_WHOLE, int),
     **dict.fromkeys(_REAL, (int, float)),
     "bool": bool,
