@@ -121,7 +121,19 @@ void register_cpu_device(py::module_& m) {
                                                       "A graph that a device has compiled.")
       .def("run", &run<cpu::State, Executable, KvPages, Slots>, py::arg("batch"),
            py::arg("pools") = std::vector<std::shared_ptr<KvPages>>{}, py::arg("slots") = nullptr,
-           "Results by name, float32 [rows, columns]; the GIL is free while it runs.");
+           "Results by name, float32 [rows, columns]; the GIL is free while it runs.")
+      .def(
+          "step_bytes",
+          [](const Executable& e, const py::object& batch,
+             const std::vector<std::shared_ptr<KvPages>>& pools,
+             const std::shared_ptr<Slots>& slots) {
+            return e.step_bytes(*native_batch(batch), native_state<cpu::State>(pools, slots));
+          },
+          py::arg("batch"), py::arg("pools") = std::vector<std::shared_ptr<KvPages>>{},
+          py::arg("slots") = nullptr,
+          "Memory that a run of the batch takes for values and workspaces, results left out.")
+      .def_property_readonly("table_bytes", &Executable::table_bytes,
+                             "Of the tables of embeddings, which are read where they are stored.");
   py::class_<cpu::OpTime>(m, "OpTime", "What ops of one kind took.")
       .def_readonly("op", &cpu::OpTime::op, "Its name.")
       .def_readonly("weights", &cpu::OpTime::weights,

@@ -197,12 +197,29 @@ int64_t Executable::bytes_of(const Storage& s, int64_t rows) const {
   return s.cols * rows * static_cast<int64_t>(sizeof(float));
 }
 
-// Gives each storage and workspace its place. Steps of the same sizes have the same places.
-void Executable::place_memory(Step* step) {
+// Bytes of each storage, then of each workspace.
+std::vector<int64_t> Executable::sizes(const Step& step) const {
   std::vector<int64_t> bytes;
   for (const Storage& s : storages_)
-    bytes.push_back(bytes_of(s, step->rows[static_cast<size_t>(s.space)]));
-  for (const RunnerPtr& r : runners_) bytes.push_back(r->workspace_bytes(*step));
+    bytes.push_back(bytes_of(s, step.rows[static_cast<size_t>(s.space)]));
+  for (const RunnerPtr& r : runners_) bytes.push_back(r->workspace_bytes(step));
+  return bytes;
+}
+
+int64_t Executable::step_bytes(const Batch& batch, const State& state) const {
+  checker_.check(batch, graph::shape_of(state));
+  return plan_memory(lifetimes_, sizes(measured_step(batch, state))).bytes;
+}
+
+int64_t Executable::table_bytes() const {
+  int64_t total = 0;
+  for (const graph::WeightPtr& table : graph::tables_of(lowered_)) total += table->bytes();
+  return total;
+}
+
+// Gives each storage and workspace its place. Steps of the same sizes have the same places.
+void Executable::place_memory(Step* step) {
+  std::vector<int64_t> bytes = sizes(*step);
   if (bytes != planned_) {
     plan_ = plan_memory(lifetimes_, bytes);
     planned_ = std::move(bytes);
@@ -213,8 +230,8 @@ void Executable::place_memory(Step* step) {
     if (planned_[i] > 0) step->memory[i] = begin + plan_.offsets[i];
 }
 
-Step Executable::make_step(const Batch& batch, const State& state,
-                           const std::vector<float*>& results) {
+// A step without memory.
+Step Executable::measured_step(const Batch& batch, const State& state) const {
   Step step{};
   step.kernels = &table_;
   step.batch = &batch;
@@ -238,6 +255,12 @@ Step Executable::make_step(const Batch& batch, const State& state,
   for (const Span& s : batch.spans) add_segment(&spans, s.count);
   for (const auto& [name, counts] : batch.segments)
     for (const int32_t count : counts) add_segment(&step.segments[name], count);
+  return step;
+}
+
+Step Executable::make_step(const Batch& batch, const State& state,
+                           const std::vector<float*>& results) {
+  Step step = measured_step(batch, state);
   place_memory(&step);
   const auto give = [&](ValueId id, float* data) {
     step.memory[static_cast<size_t>(storage_of(id))] = reinterpret_cast<uint8_t*>(data);

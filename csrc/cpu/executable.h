@@ -56,6 +56,12 @@ class Executable {
   // was read meanwhile is no longer as it was: the results are of no use.
   void run(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
 
+  // Memory that a run of the batch takes for values and workspaces, results left out; none is
+  // taken.
+  int64_t step_bytes(const graph::Batch& batch, const State& state) const;
+  // Of the tables of embeddings, whose rows are read where they are stored.
+  int64_t table_bytes() const;
+
  private:
   // A phase of an op in a stage.
   struct Part {
@@ -81,8 +87,10 @@ class Executable {
   ValueRef ref(graph::ValueId id) const;
   int storage_of(graph::ValueId id) const { return storage_of_[static_cast<size_t>(id)]; }
   int64_t bytes_of(const Storage& storage, int64_t rows) const;
+  std::vector<int64_t> sizes(const Step& step) const;
   void place_memory(Step* step);
   void give_back();
+  Step measured_step(const graph::Batch& batch, const State& state) const;
   Step make_step(const graph::Batch& batch, const State& state, const std::vector<float*>& results);
 
   const KernelTable& table_;

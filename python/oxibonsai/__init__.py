@@ -24,7 +24,16 @@ from oxibonsai.errors import (
 
 if TYPE_CHECKING:
     from oxibonsai.diffusion.pipeline import ImagePipeline
-    from oxibonsai.engine import Engine, EnginePool, Options, Snapshot, restore, save
+    from oxibonsai.engine import (
+        Engine,
+        EnginePool,
+        MemoryEstimate,
+        Options,
+        Snapshot,
+        estimate_memory,
+        restore,
+        save,
+    )
     from oxibonsai.hf import (
         AutoModel,
         AutoModelForCausalLM,
@@ -57,6 +66,7 @@ __all__ = [
     "EnginePool",
     "FormatError",
     "ImagePipeline",
+    "MemoryEstimate",
     "Options",
     "OxiBonsaiError",
     "RequestError",
@@ -67,6 +77,7 @@ __all__ = [
     "Structure",
     "UnsupportedError",
     "__version__",
+    "estimate_memory",
     "load",
     "restore",
     "save",
@@ -88,10 +99,12 @@ _LAZY = {
     "Engine": "oxibonsai.engine",
     "ImagePipeline": "oxibonsai.diffusion.pipeline",
     "EnginePool": "oxibonsai.engine",
+    "MemoryEstimate": "oxibonsai.engine",
     "Options": "oxibonsai.engine",
     "SamplingParams": "oxibonsai.sampling",
     "Snapshot": "oxibonsai.engine",
     "Structure": "oxibonsai.structured",
+    "estimate_memory": "oxibonsai.engine",
     "load": "oxibonsai.llm",
     "restore": "oxibonsai.engine",
     "save": "oxibonsai.engine",

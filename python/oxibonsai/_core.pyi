@@ -486,6 +486,9 @@ class Executable:
     def run(
         self, batch: Batch, pools: Sequence[Any] = (), slots: Any = None
     ) -> dict[str, _Floats]: ...
+    def step_bytes(self, batch: Batch, pools: Sequence[Any] = (), slots: Any = None) -> int: ...
+    @property
+    def table_bytes(self) -> int: ...
 
 class OpTime:
     @property

@@ -7,6 +7,14 @@ from oxibonsai.errors import RequestError
 KV_TYPES = ("f32", "f16", "q8_0", "q4_0")
 # llama.cpp's further types, with the one here that comes closest.
 _NEAREST = {"bf16": "f16", "q5_0": "q8_0", "q5_1": "q8_0", "q4_1": "q4_0", "iq4_nl": "q4_0"}
+# Models whose cache is small anyway keep full precision. A function of the model alone, never of the
+# machine: the type decides the bytes of the text.
+_F32_BYTES_PER_TOKEN = 64 * 1024
+
+
+def suited_kv_type(f32_bytes_per_token: int) -> str:
+    """Return the type for models of which nobody names one: f32 up to 64 KiB a token, else f16."""
+    return "f32" if f32_bytes_per_token <= _F32_BYTES_PER_TOKEN else "f16"
 
 
 def find_kv_type(name: str) -> str:

@@ -1,16 +1,24 @@
-"""``oxibonsai serve`` whose engine fails at the next step when the file that BREAK names is there."""
+"""``oxibonsai serve`` whose engine fails at the next step when the file that BREAK names is there.
+
+Where the file says ``kill``, the worker is killed. The clock of the circuits is the number in the file that
+CLOCK names.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from oxibonsai.server import launcher
+from oxibonsai.server.circuit_breaker import Circuits
 from oxibonsai.server.engine_backend import EngineBackend
-from oxibonsai.server.launcher import serve
+from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.setting_options import given, setting_options
 from oxibonsai.server.setting_sources import load_settings
 
@@ -26,7 +34,10 @@ class Backend(EngineBackend):
 
         def breaking() -> Any:
             if order.exists():
+                how = order.read_text()
                 order.unlink()
+                if how == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
                 raise RuntimeError("as the test wishes")
             return step()
 
@@ -36,7 +47,10 @@ class Backend(EngineBackend):
 @click.command()
 @setting_options
 def main(**options: Any) -> None:
-    sys.exit(serve(load_settings(given(options)), Backend))
+    if (clock := os.environ.get("CLOCK")) is not None:
+        circuits = Circuits(lambda: float(Path(clock).read_text()))
+        launcher.Lifecycle = partial(Lifecycle, circuits)  # type: ignore[misc,assignment]
+    sys.exit(launcher.serve(load_settings(given(options)), Backend))
 
 
 if __name__ == "__main__":

@@ -77,14 +77,14 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
     CHAT: {
         "kv_type": "q8_0", "modalities": ["text", "audio"],
         "audio": {"voice": "ash", "format": "wav"}, "web_search_options": {},
-        "prompt_logprobs": 1, "use_beam_search": True, "truncate_prompt_tokens": 5,
+        "prompt_logprobs": 1, "truncate_prompt_tokens": 5,
         "documents": [{"text": "a"}], "chat_template": "{{ messages }}", "echo": True,
         "skip_special_tokens": False, "return_token_ids": True, "functions": [{"name": "f"}],
-        "function_call": "auto", "length_penalty": 0.5, "n_probs": 3, "best_of": 2,
+        "function_call": "auto", "n_probs": 3,
     },
     TEXT: {
-        "kv_type": "q8_0", "use_beam_search": True,
-        "add_special_tokens": False, "logits_processors": ["x"], "early_stopping": True,
+        "kv_type": "q8_0",
+        "add_special_tokens": False, "logits_processors": ["x"],
         "include_stop_str_in_output": True,
     },
     VECTOR: {"lora": [{"id": 0}], "kv_type": "f16", "input_type": "query"},
@@ -105,7 +105,8 @@ def test_what_there_is_not_is_refused_by_name(
 @pytest.mark.parametrize("field", ["kv_type", "use_beam_search", "logits_processors"])
 def test_responses_refuse_what_there_is_not_too(model_client: FlaskClient, field: str) -> None:
     body = {"input": "hi", "max_output_tokens": 2, "store": False}
-    answer = model_client.post("/v1/responses", json={**body, field: UNSUPPORTED[TEXT][field]})
+    value = {"use_beam_search": True, **UNSUPPORTED[TEXT]}[field]
+    answer = model_client.post("/v1/responses", json={**body, field: value})
     assert answer.status_code == 400
     assert answer.get_json()["error"]["message"].startswith(f"{field} is not supported: ")
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.checkpoint.reader import text_of
-from oxibonsai.errors import FormatError
+from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.files.shards import require_shards, split_info
 
 # What llama.cpp's splitter writes into every shard, and the identity that ours adds.
@@ -112,6 +112,21 @@ class GgufModel:
             FormatError: It is something else, or no UTF-8.
         """
         return text_of(self.get(key, default), key, self.paths[0])
+
+    def metadata_type(self, key: str) -> str:
+        """Return GGUF's name of the type of a key's value, ``arr[NAME]`` of an array.
+
+        Raises:
+            UnsupportedError: It is an array of arrays.
+        """
+        value = self._first.get(key)
+        if isinstance(value, np.ndarray):
+            return f"arr[{value.dtype.kind}{8 * value.dtype.itemsize}]"
+        if not isinstance(value, list):
+            return str(self._first.metadata_type(key))
+        if any(isinstance(item, list | np.ndarray) for item in value):
+            raise UnsupportedError(f"{self._first.path}: {key} is an array of arrays")
+        return "arr[bool]" if value and isinstance(value[0], bool) else "arr[str]"
 
     def copy_metadata(self, writer: _core.GgufWriter, key: str) -> None:
         """Write a key with its value, byte for byte."""

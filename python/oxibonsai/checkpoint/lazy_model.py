@@ -84,6 +84,10 @@ class LazyModel:
         """Return a key's value that is a text; FormatError where it is something else."""
         return text_of(self.get(key, default), key, self._path)
 
+    def metadata_type(self, key: str) -> str:
+        """Return GGUF's name of the type of a key's value, ``arr[NAME]`` of an array."""
+        return self._written[key][1]
+
     def copy_metadata(self, writer: _core.GgufWriter, key: str) -> None:
         """Write a key with its value."""
         writer.add_metadata(key, *self._written[key])

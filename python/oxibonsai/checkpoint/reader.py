@@ -73,6 +73,9 @@ class Reader(Protocol):
     def text(self, key: str, default: str | None = None) -> str | None:
         """Return a key's value that is a text; FormatError where it is something else."""
 
+    def metadata_type(self, key: str) -> str:
+        """Return GGUF's name of the type of a key's value, ``arr[NAME]`` of an array."""
+
     def copy_metadata(self, writer: _core.GgufWriter, key: str) -> None:
         """Write a key with its value."""
 

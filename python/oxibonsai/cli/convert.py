@@ -1,4 +1,4 @@
-"""``oxibonsai convert``: a Hugging Face model, also in ONNX, or an adapter of PEFT to a GGUF file."""
+"""``oxibonsai convert``: a Hugging Face model, also in ONNX, an OXCK file or an adapter to a GGUF file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 import rich_click as click
 
 from oxibonsai.checkpoint.folder import find_onnx
+from oxibonsai.checkpoint.oxck_file import SUFFIX
 from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option, threads_option
 from oxibonsai.cli.output import OutputFile, say_written, warn
 from oxibonsai.cli.progress import byte_progress
 from oxibonsai.convert.language_model import convert as convert_folder
 from oxibonsai.convert.lora import convert_lora
+from oxibonsai.convert.oxck import write_gguf, write_oxck
 from oxibonsai.convert.target import check_dtype
 from oxibonsai.convert.vision_tower import convert_tower, has_tower
 from oxibonsai.devices import default_threads
@@ -72,10 +74,11 @@ def convert(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Make the GGUF file OUT of IN.
+    """Make the GGUF file OUT of IN, or with a name that ends in .oxck an OXCK file.
 
     IN is a folder with safetensors or ONNX, a safetensors or ONNX file in one, hf:org/repo[:FILE.onnx] or
-    pip:package; a folder of networks that draw; or a LoRA adapter.
+    pip:package; a folder of networks that draw; a LoRA adapter; or NAME.oxck.
+    To OXCK, any model is converted.
     """
     if (out is None) == (outfile is None):
         raise RequestError(
@@ -84,6 +87,16 @@ def convert(
     out = out or outfile
     assert out is not None
     check_dtype(dtype)
+    if SUFFIX in (with_home(source).suffix, out.suffix):
+        if with_home(source).suffix == out.suffix:
+            raise RequestError(f"{source} and {out} are both OXCK files: name a GGUF file")
+        if mmproj or onnx or base is not None:
+            raise RequestError(
+                "an OXCK file holds a whole language model: leave out --mmproj, --onnx and --base"
+            )
+        _convert_oxck(source, out, dtype)
+        say_written(out, as_json)
+        return
     source = _onnx_of(source) if onnx else _folder_of(source)
     if mmproj:
         if base is not None:
@@ -99,6 +112,18 @@ def convert(
         say_written(out, as_json)
         return
     _convert_model(source, out, dtype, threads, as_json, convert_folder)
+
+
+def _convert_oxck(source: str, out: Path, dtype: str) -> None:
+    if dtype.lower() not in ("auto", "f32"):
+        raise RequestError(
+            f"--type {dtype}: the values of an OXCK file are f32; oxibonsai quantize makes other types"
+        )
+    with byte_progress("Converting") as progress:
+        if out.suffix == SUFFIX:
+            write_oxck(open_model(source), out, progress)
+        else:
+            write_gguf(with_home(source), out, progress)
 
 
 def _convert_model(

@@ -7,10 +7,10 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import rich_click as click
 
@@ -23,11 +23,13 @@ from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.checkpoint.reader import TensorInfo
 from oxibonsai.cli.device_report import show_devices
 from oxibonsai.cli.foreign_options import Command
-from oxibonsai.cli.info_page import show_page
+from oxibonsai.cli.info_page import show_memory, show_page
+from oxibonsai.cli.kv_type_options import kv_type_option, value_type_option
 from oxibonsai.cli.model_choice import model_argument
-from oxibonsai.cli.options import json_option, model_options
+from oxibonsai.cli.options import context_size_option, json_option, model_options
 from oxibonsai.diffusion.request import is_image, read_record
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, kv_bytes_per_token
+from oxibonsai.engine.memory_estimate import MemoryPlan, find_tower
 from oxibonsai.errors import FormatError, RequestError, SourceError, TemplateError, UnsupportedError
 from oxibonsai.files.home_paths import with_home
 from oxibonsai.graph import RopeConfig
@@ -113,9 +115,32 @@ _AMBIGUOUS_ID = 42
 @model_options
 @click.option("--devices", is_flag=True, help="Show the devices that --device takes instead.")
 @click.option("--all", "all_fields", is_flag=True, help="Show every field of the file instead.")
+@click.option(
+    "--memory",
+    "with_memory",
+    is_flag=True,
+    help="Show the memory that the model takes on the CPU instead, by -c, -np and --cache-type-k.",
+)
+@context_size_option
+@click.option(
+    "--parallel",
+    "-np",
+    type=click.IntRange(1),
+    help="Texts at once that --memory is for, each of a full context. Default: 1.",
+)
+@kv_type_option
+@value_type_option
 @json_option
 def info(
-    model: str | None, quant_type: str, devices: bool, all_fields: bool, as_json: bool
+    model: str | None,
+    quant_type: str,
+    devices: bool,
+    all_fields: bool,
+    with_memory: bool,
+    ctx_size: int | None,
+    parallel: int | None,
+    kv_type: str | None,
+    as_json: bool,
 ) -> None:
     """Show what a model is, what it needs, what it can and how it is sampled.
 
@@ -128,6 +153,12 @@ def info(
             raise RequestError("--devices is about this machine and takes no model")
         show_devices(as_json)
         return
+    if with_memory:
+        wanted = Wanted(ctx_size, parallel or 1, kv_type)
+        show_memory(_read(model, quant_type, lambda c: _estimate(c, model, wanted)), as_json)
+        return
+    if (ctx_size, parallel, kv_type) != (None, None, None):
+        raise RequestError("-c, -np and --cache-type-k are for --memory: add it")
     facts = _facts(model, quant_type)
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
@@ -154,23 +185,48 @@ def info(
 
 
 def _facts(model: str | None, quant_type: str) -> dict[str, Any]:
-    source = model or os.environ.get("OXIBONSAI_MODEL") or ""
-    place = with_home(source)
+    place = with_home(_source(model))
     if is_image(place):
         return read_record(place)
+    return _read(model, quant_type, describe)
+
+
+def _source(model: str | None) -> str:
+    return model or os.environ.get("OXIBONSAI_MODEL") or ""
+
+
+def _read(
+    model: str | None, quant_type: str, read: Callable[[Checkpoint], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return what is read of a model; of a file on the web, of its header."""
     try:
-        remote = _remote(source)
+        remote = _remote(_source(model))
     except Unreachable:
         remote = None  # the cache may have it
     if remote is None:
-        return describe(open_model(model, quant_type))
+        return read(open_model(model, quant_type))
     name = file_name(remote.url) or "model.gguf"
     with remote_checkpoint(remote.url, name, quant_type, remote.headers) as checkpoint:
         stand_in = str(checkpoint.path)
         return {
             key: value.replace(stand_in, remote.url) if isinstance(value, str) else value
-            for key, value in describe(checkpoint).items()
+            for key, value in read(checkpoint).items()
         }
+
+
+class Wanted(NamedTuple):
+    """What the memory is asked for: see :func:`oxibonsai.estimate_memory`."""
+
+    ctx_size: int | None
+    parallel: int
+    kv_type: str | None
+
+
+def _estimate(checkpoint: Checkpoint, model: str | None, wanted: Wanted) -> dict[str, Any]:
+    plan = MemoryPlan(checkpoint, find_tower(model, checkpoint))
+    found = plan.estimate(*wanted)
+    sizes = {"ctx_size": found.ctx_size, "parallel": found.parallel, "kv_type": found.kv_type}
+    return {**sizes, "parts": found.parts, "total": found.total}
 
 
 def _remote(source: str) -> HubFile | None:
@@ -314,7 +370,7 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     kv_type = default_kv_type(graph.paged_layers) if graph.paged_layers else None
     per_token = 0 if kv_type is None else kv_bytes_per_token(graph.paged_layers, kv_type)
     slot = _core.slot_bytes(graph.slot_entries) if graph.slot_entries else 0
-    weights = sum(t.nbytes for t in checkpoint.file.tensors)
+    memory = MemoryPlan(checkpoint)
     contexts = [c for c in _CONTEXTS if c <= config.max_position_embeddings]
     return {
         "runs": "yes",
@@ -328,7 +384,7 @@ def _model(checkpoint: Checkpoint) -> dict[str, Any]:
         "kv_bytes_per_token": per_token,
         "slot_bytes": slot,
         "default_ctx_size": default_ctx_size(config, checkpoint),
-        "memory_bytes_at_context": {str(c): weights + c * per_token + slot for c in contexts},
+        "memory_bytes_at_context": {str(c): memory.estimate(c).total for c in contexts},
     }
 
 

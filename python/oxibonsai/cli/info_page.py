@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
+
+import rich_click as click
 
 _BILLION, _MILLION = 10**9, 10**6
 
@@ -26,6 +29,25 @@ def show_page(facts: dict[str, Any]) -> None:
         types.add_row(row["type"], str(row["tensors"]), f"{row['bytes']:,}", share)
     console.print(types)
     _show_settings(console, facts["settings"])
+
+
+def show_memory(found: dict[str, Any], as_json: bool) -> None:
+    """Print the memory that a model takes, by its parts."""
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    texts = "1 text" if found["parallel"] == 1 else f"{found['parallel']} texts at once"
+    kind = "" if found["kv_type"] is None else f", keys and values in {found['kv_type']}"
+    table = Table("part", "memory", box=None)
+    for name, count in found["parts"].items():
+        table.add_row(name.replace("_", " "), _gb(count))
+    table.add_row("total", _gb(found["total"]))
+    console = Console()
+    console.print(f"{texts} of {found['ctx_size']:,} tokens{kind}")
+    console.print(table)
 
 
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -61,16 +61,18 @@ def profile_option(command: Command) -> Command:
     )(command)
 
 
+context_size_option = click.option(
+    "--ctx-size",
+    "--n-ctx",
+    "-c",
+    type=click.IntRange(0),
+    callback=lambda _, __, value: value or None,  # llama.cpp's 0 is the model's own
+    help="Positions of the context. Default: the model's, cut to suit the memory.",
+)
+
+
 def engine_options(command: Command) -> Command:
     """Add the options that say how the model is run."""
-    ctx_size = click.option(
-        "--ctx-size",
-        "--n-ctx",
-        "-c",
-        type=click.IntRange(0),
-        callback=lambda _, __, value: value or None,  # llama.cpp's 0 is the model's own
-        help="Positions of the context. Default: the model's, cut to suit the memory.",
-    )
     ctx_checkpoints = click.option(
         "--ctx-checkpoints",
         "--swa-checkpoints",
@@ -79,7 +81,7 @@ def engine_options(command: Command) -> Command:
         help="Snapshots of recurrent state to keep, from which equal beginnings are continued. "
         "Default: those that fit in 8 GiB or an eighth of the memory. Only for models with such state.",
     )
-    return apply([ctx_size, ctx_checkpoints], lora_options(machine_options(command)))
+    return apply([context_size_option, ctx_checkpoints], lora_options(machine_options(command)))
 
 
 def _files(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from oxibonsai.engine.completion import Completion, best_samples, complete, subm
 from oxibonsai.engine.context_shift import ContextShift, Shifted
 from oxibonsai.engine.engine import Engine
 from oxibonsai.engine.loading import load
+from oxibonsai.engine.memory_estimate import MemoryEstimate, estimate_memory
 from oxibonsai.engine.pool import EnginePool, EngineRequest
 from oxibonsai.engine.pooled_states import Ids
 from oxibonsai.engine.runner import EngineRunner
@@ -31,6 +32,7 @@ __all__ = [
     "EngineRunner",
     "Ids",
     "Lookahead",
+    "MemoryEstimate",
     "MtpDraft",
     "NgramSpeculator",
     "Options",
@@ -41,6 +43,7 @@ __all__ = [
     "beam_search",
     "best_samples",
     "complete",
+    "estimate_memory",
     "load",
     "restore",
     "save",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +23,7 @@ from oxibonsai.vision import PlacedImage
 from oxibonsai.vision.prompt_images import PromptImages
 
 _CHUNK = 256
-_MOST_WIDTH = 64
+MOST_BEAMS = 64
 _LARGEST_PENALTY = 32  # powers of a text's length stay finite
 EarlyStopping = bool | Literal["never"]
 
@@ -63,6 +64,7 @@ def beam_search(
     stop_token_ids: Items[int] | None = None,
     n: int | None = None,
     images: tuple[PlacedImage, ...] = (),
+    before_step: Callable[[], None] | None = None,
 ) -> list[Beam]:
     """Return the best texts that continue a prompt, best first.
 
@@ -81,14 +83,15 @@ def beam_search(
         stop_token_ids: Tokens that end a text; None: the model's own.
         n: Texts to return; None: all ``width``.
         images: Images of the prompt, and the ids that stand for their rows, in order.
+        before_step: Called before each step; what it raises ends the search.
 
     Raises:
         RequestError: An argument is out of range, or the prompt is refused.
         CapacityError: The cache has no room for the beams.
     """
     ids = engine.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-    if not 1 <= width <= _MOST_WIDTH:
-        raise RequestError(f"width is {width}; it must be from 1 to {_MOST_WIDTH}")
+    if not 1 <= width <= MOST_BEAMS:
+        raise RequestError(f"width is {width}; it must be from 1 to {MOST_BEAMS}")
     if max_new_tokens < 1:
         raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
     if not abs(length_penalty) <= _LARGEST_PENALTY:
@@ -109,7 +112,7 @@ def beam_search(
     placed = engine.prompt_images(ids, images)
     first = Sequence(ids, SamplingParams(), Options(), images=placed)
     search = _Search(engine, first, width, limit, length_penalty, early_stopping, ends)
-    return search.run()[: n or width]
+    return search.run(before_step)[: n or width]
 
 
 class _Search:
@@ -133,10 +136,12 @@ class _Search:
         self._running = [_Hypothesis(first)]
         self._finished: list[Beam] = []  # best first, at most `width`
 
-    def run(self) -> list[Beam]:
+    def run(self, before_step: Callable[[], None] | None) -> list[Beam]:
         """Search to the end; return all pages back."""
         try:
             for length in range(1, self._limit + 1):
+                if before_step is not None:
+                    before_step()
                 self._extend(self._step(), length)
                 if not self._running or self._done(length):
                     break

@@ -13,11 +13,9 @@ from oxibonsai.engine.state_store import StateFolder, StateStore
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.files.machine import physical_memory
 from oxibonsai.known_models import recommend
+from oxibonsai.kv_types import suited_kv_type
 from oxibonsai.models import Model, ModelConfig
 
-# Models whose cache is small anyway keep full precision. A function of the model alone, never of the
-# machine: the type decides the bytes of the text.
-_F32_BYTES_PER_TOKEN = 64 * 1024
 # Host memory for snapshots of recurrent state, where nothing else is asked for: llama.cpp's, or a share.
 _RAM_MIB = 8192
 _RAM_SHARE = 8
@@ -47,7 +45,7 @@ def kv_bytes_per_token(layers: list[_core.PagedLayer], kv_type: str) -> int:
 
 def default_kv_type(layers: list[_core.PagedLayer]) -> str:
     """Return ``"f32"`` for models that need at most 64 KiB a position with it, else ``"f16"``."""
-    return "f32" if kv_bytes_per_token(layers, "f32") <= _F32_BYTES_PER_TOKEN else "f16"
+    return suited_kv_type(kv_bytes_per_token(layers, "f32"))
 
 
 def plan_slots(

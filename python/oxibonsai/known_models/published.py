@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oxibonsai.kv_types import suited_kv_type
+
 _KIB, _MB = 1024, 10**6
 _BITS = {"Q1_0": 1.125, "Q2_0_g64": 2.25, "PQ2_0": 2.125, "PTQ1_0": 1.75}
-# The engine keeps keys and values in float32 where that takes no more than 64 KiB a token, else in float16.
-_MOST_F16_IN_F32 = 32
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class PublishedFile:
 
     def memory(self, context: int) -> int:
         """Return the bytes that the file takes with a sequence of so many tokens."""
-        f16 = self.size.kv_kib
-        per_token = (2 * f16 if f16 <= _MOST_F16_IN_F32 else f16) * _KIB
+        f16 = self.size.kv_kib * _KIB
+        per_token = 2 * f16 if suited_kv_type(2 * f16) == "f32" else f16
         return int(self.bytes + context * per_token + self.size.state_mb * _MB)
 
     def tokens_per_second(self, bandwidth: float) -> float:

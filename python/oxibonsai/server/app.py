@@ -21,6 +21,7 @@ from oxibonsai.server.admin.health import Metrics, health_blueprint, register_me
 from oxibonsai.server.admin.logs import register_logs
 from oxibonsai.server.admin.openapi import openapi_blueprint
 from oxibonsai.server.backend import Backend
+from oxibonsai.server.circuit_breaker import CircuitMetrics
 from oxibonsai.server.content_encoding import register_content_encoding
 from oxibonsai.server.errors import register_errors
 from oxibonsai.server.hosts import register_hosts, register_origins
@@ -56,10 +57,12 @@ def create_app(
     """
     app = Server(__name__, static_folder=None)
     app.settings = settings
-    app.models = (
-        backend if isinstance(backend, ModelRegistry) else ModelRegistry.of(settings, backend)
-    )
     app.lifecycle = lifecycle or Lifecycle()
+    app.models = (
+        backend
+        if isinstance(backend, ModelRegistry)
+        else ModelRegistry.of(settings, backend, app.lifecycle)
+    )
     app.keys = KeyRing(settings.api_key, settings.api_key_file)
     mcp_servers = None
     if settings.mcp_servers_config is not None:
@@ -83,6 +86,7 @@ def create_app(
     from oxibonsai.server.routes import register_routes
 
     app.models.metrics = GenerationMetrics(metrics.registry, app.models.pools)
+    CircuitMetrics(metrics.registry, app.models.circuit_states)
     app.models.files = app.store.files
     most_waiting = settings.threads_for_http // 4  # each blocks a thread
     app.models.documents = PdfReader(SerialQueue("documents to read", most_waiting, current_owner))
@@ -111,7 +115,7 @@ def create_app(
     # Not fewer than may wait for the engine: each wait here is short.
     app.long_texts = SerialQueue("long texts", settings.threads_for_http // 2, current_owner)
     app.store.before_large_objects(partial(take_turn, app.large_requests))
-    app.register_blueprint(health_blueprint(app.lifecycle, app.store))
+    app.register_blueprint(health_blueprint(app.lifecycle, app.store, app.models.circuit_states))
     app.register_blueprint(models_blueprint(app.models, app.image_worker.info))
     there = partial(features_of, settings, app.models)
     app.register_blueprint(openapi_blueprint(OPERATIONS, there))

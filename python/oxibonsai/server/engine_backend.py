@@ -104,6 +104,7 @@ class EngineBackend:
         if changed and self.on_file_change is not None:
             self.on_file_change()
         elif self._lifecycle is not None:
+            self._lifecycle.circuits.fail(str(self._settings.model))
             self._lifecycle.fail()
 
     def _prepare(self, pool: EnginePool) -> None:

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from oxibonsai.chat import PreparedPrompt
 from oxibonsai.engine import Engine, EnginePool, EngineRequest, Options, submit_samples
@@ -23,6 +23,18 @@ from oxibonsai.server.schemas.request_warnings import warn
 from oxibonsai.server.slot_table import Slot, SlotRequest, SlotTable
 from oxibonsai.structured import DescribedJson
 from oxibonsai.structured.compiler import Compiled
+
+
+class OnClose(Protocol):
+    """Called when a request is over."""
+
+    def __call__(self, *, succeeded: bool) -> None:
+        """End it; without success where it was cancelled or failed."""
+
+
+def _all_complete(choices: list[Choice]) -> bool:
+    finished = [c.sequence.finish_reason for c in choices]
+    return bool(finished) and all(reason in ("stop", "length") for reason in finished)
 
 
 class Generation:
@@ -51,6 +63,7 @@ class Generation:
         slot_request: SlotRequest,
         metrics: GenerationMetrics,
         output_event: OutputEvent,
+        on_close: OnClose,
         call_prefix: str = "call_",
     ) -> None:
         self.prepared = prepared
@@ -69,6 +82,7 @@ class Generation:
         self._call_prefix = call_prefix
         self._engine: Engine | None = None
         self.output_event = output_event
+        self._on_close = on_close
         self._closed = False
 
     @property
@@ -108,6 +122,7 @@ class Generation:
                 self._engine.cancel(choice.sequence)
         finally:
             self._release()
+            self._on_close(succeeded=_all_complete(self.choices))
             self._metrics.ended(
                 [choice.sequence for choice in self.choices],
                 arrived=self.arrived,

@@ -203,6 +203,8 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         self._addresses = [str(listener) for listener in arbiter.LISTENERS]
 
     def _child_exit(self, arbiter: OneWorkerArbiter, worker: Any) -> None:
+        if not arbiter.ending:
+            self.lifecycle.circuits.worker_died()
         if not (self.outcome.is_ready or self.outcome.was_ready or arbiter.ending):
             arbiter.give_up("The worker died while loading the model.")
 

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from oxibonsai.server.circuit_breaker import Circuits
+
 
 class Phase(enum.IntEnum):
     """Phases in order; a server never returns to an earlier one."""
@@ -18,9 +20,14 @@ class Phase(enum.IntEnum):
 
 
 class Lifecycle:
-    """The phase, and the number of background tasks (background responses, for example)."""
+    """The phase, and the number of background tasks (background responses, for example).
 
-    def __init__(self) -> None:
+    Args:
+        circuits: Of the models; they outlive the worker's process. None: all of them closed.
+    """
+
+    def __init__(self, circuits: Circuits | None = None) -> None:
+        self.circuits = circuits or Circuits()
         self._phase = Phase.LOADING
         # Signal handlers move the phase on while the same thread may hold the lock.
         self._lock = threading.RLock()

@@ -150,6 +150,12 @@ class Settings(ModelSettings, BaseSettings):
     require_model: Switch = Field(
         False, description="Reject requests that name no model, as OpenAI does."
     )
+    min_free_mb: int = Field(
+        128,
+        ge=0,
+        description="Memory in MiB that the machine, or the limit of its control group, must have left "
+        "for a text to be begun; else 503. 0: whatever is left.",
+    )
     queue_size: int = Field(64, ge=0, description="Requests that may wait for a free sequence.")
     batch_parallel: int | None = Field(
         None,

@@ -14,11 +14,13 @@ from oxibonsai.engine import ContextShift, Engine, EnginePool, Options
 from oxibonsai.engine.completion import MOST_SAMPLES
 from oxibonsai.engine.speculation.methods import MakeSpeculator, Speculation
 from oxibonsai.errors import RequestError
+from oxibonsai.files.machine import available_memory
 from oxibonsai.output import find_reasoning_tags
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import ANONYMOUS, current_owner
 from oxibonsai.server.adapters import Adapters
 from oxibonsai.server.backend import Backend
+from oxibonsai.server.circuit_breaker import Circuits
 from oxibonsai.server.documents import with_documents
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation import Generation
@@ -32,6 +34,8 @@ from oxibonsai.server.slot_table import SlotRequest, SlotTable
 from oxibonsai.server.stored_images import with_stored_images
 from oxibonsai.server.stores import FileStore
 
+_MEMORY_RETRY_SECONDS = 5
+
 
 class Submitter:
     """Submits requests to the engines of a backend.
@@ -42,6 +46,7 @@ class Submitter:
         files: Those that conversations name as images and documents.
         documents: Reads documents.
         settings: The server's settings with those of the model.
+        circuits: That of the model is opened by failures of the machine.
 
     Attributes:
         adapter: The engine's key of the adapters that requests use; None: the model's defaults.
@@ -55,8 +60,10 @@ class Submitter:
         files: FileStore,
         documents: PdfReader,
         settings: Settings,
+        circuits: Circuits,
     ) -> None:
         self._backend = backend
+        self._circuits = circuits
         self._files = files
         self.settings = settings
         self._documents = documents
@@ -269,7 +276,7 @@ class Submitter:
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}", param="n")
         input_is_read()
-        options = self._own_options(options)
+        options = self.own_options(options)
         # Before a permit is taken, since encoding and compiling can be slow.
         engine.encode_images(ids, options, InputWatch().look)
         compiled = None
@@ -277,11 +284,16 @@ class Submitter:
             compiled = engine.structures.compiled(
                 options.structure, InputWatch().look, options.tenant
             )
-        ticket = pool.queue_up(options.tenant)
+        self.enter()
+        try:
+            ticket = pool.queue_up(options.tenant)
+        except BaseException:
+            self.leave(succeeded=False)
+            raise
         generation = Generation(
             ticket, ids, params, options, compiled, n=n, prepared=prepared, pool=pool, slots=self.slots,
             slot_request=SlotRequest(current_owner(), slot), metrics=self.metrics,
-            output_event=OutputEvent(self.writer), call_prefix=call_prefix,
+            output_event=OutputEvent(self.writer), on_close=self.leave, call_prefix=call_prefix,
         )  # fmt: skip
         try:
             if not generation.start(0):
@@ -289,10 +301,41 @@ class Submitter:
                 engine.check_request(ids, params, options)
         except BaseException:
             ticket.leave()
+            self.leave(succeeded=False)
             raise
         return generation
 
-    def _own_options(self, options: Options) -> Options:
+    def enter(self) -> None:
+        """Begin a request on the model; :meth:`leave` ends it.
+
+        Raises:
+            ApiError: 503 where the machine's memory is nearly used up, or the model keeps failing.
+        """
+        least = self.settings.min_free_mb
+        room = available_memory() if least else None
+        if room is not None and room < least << 20:
+            raise ApiError(
+                503,
+                f"The machine has {room >> 20} MiB of memory left, less than the {least} that this server "
+                "keeps free (--min-free-mb): ask again in a while.",
+                code="low_memory",
+                retry_after=_MEMORY_RETRY_SECONDS,
+            )
+        wait = self._circuits.enter(str(self.settings.model))
+        if wait is not None:
+            raise ApiError(
+                503,
+                f"The model '{self.model_id}' has failed several times in a row and is left alone for a "
+                "while: ask again later.",
+                code="circuit_open",
+                retry_after=wait,
+            )
+
+    def leave(self, *, succeeded: bool) -> None:
+        """End a request that :meth:`enter` began."""
+        self._circuits.leave(str(self.settings.model), succeeded=succeeded)
+
+    def own_options(self, options: Options) -> Options:
         """Return a request's options with the server's, the model's and the key's."""
         shift = options.shift
         if self.settings.context_shift and not options.images:

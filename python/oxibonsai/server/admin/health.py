@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from flask import Blueprint, Flask, Response, g, jsonify, request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
@@ -14,13 +14,22 @@ from prometheus_client.process_collector import ProcessCollector
 
 from oxibonsai import __version__
 from oxibonsai.server.access import public
+from oxibonsai.server.circuit_breaker import State
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.stores import Store
 
 
-def health_blueprint(lifecycle: Lifecycle, store: Store) -> Blueprint:
-    """Serve ``/health`` (loaded and well), ``/livez`` (alive), ``/readyz`` (send requests here)."""
+def health_blueprint(
+    lifecycle: Lifecycle, store: Store, circuits: Callable[[], Iterable[tuple[str, State]]]
+) -> Blueprint:
+    """Serve ``/health`` (loaded and well), ``/livez`` (alive), ``/readyz`` (send requests here).
+
+    Args:
+        lifecycle: The phase.
+        store: Where objects are stored.
+        circuits: Returns the state of each model's circuit.
+    """
     bp = Blueprint("health", __name__)
 
     @bp.get("/health")
@@ -29,7 +38,8 @@ def health_blueprint(lifecycle: Lifecycle, store: Store) -> Blueprint:
     def health() -> Response:
         if lifecycle.phase == Phase.LOADING or lifecycle.failed:
             raise unready(lifecycle)
-        return jsonify(status="ok")
+        open_ones = {n: s.name.lower() for n, s in circuits() if s is not State.CLOSED}
+        return jsonify(status="ok", **({"circuits": open_ones} if open_ones else {}))
 
     @bp.get("/livez")
     @public

@@ -14,15 +14,19 @@ from oxibonsai.chat import PreparedPrompt
 from oxibonsai.engine import Options
 from oxibonsai.errors import RequestError
 from oxibonsai.output import Delta, Reply
+from oxibonsai.output.tools import call_ids
+from oxibonsai.server import beam_search
 from oxibonsai.server.access import owner
+from oxibonsai.server.beam_search import BeamSearch
 from oxibonsai.server.generation import Generation
+from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.openai.completion_response import fingerprint
 from oxibonsai.server.openai.conversations import stored_completion
 from oxibonsai.server.openai.kept_answers import KeptAnswers
 from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
 from oxibonsai.server.openai.prompts import text_of
 from oxibonsai.server.openai.schemas.chat import ChatBody, ConversationFields
-from oxibonsai.server.openai.timings import PromptProgress, chat_usage, timings
+from oxibonsai.server.openai.timings import PromptProgress, beam_usage, chat_usage, timings
 from oxibonsai.server.response_choice import Choice
 from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings
@@ -201,6 +205,16 @@ def chat_blueprint(app: Server, answers: KeptAnswers) -> Blueprint:
             raise RequestError("background requires stream: true", param="background")
         if body.store:
             check_room()
+        limit = body.limit
+        if limit in (None, -1):
+            limit = app.submitter.settings.n_predict
+        if (asked := body.beam_search(body.n or 1, limit)) is not None:
+            return jsonify(_best_texts(app, body, asked))
+        if (body.best_of or 1) > 1:
+            raise RequestError(
+                "best_of of a chat completion is for use_beam_search: /v1/completions has it for samples",
+                param="best_of",
+            )
         generation = begin(app, body)
         head = _head(app)
         whole = partial(_completion, body, generation, head, app.submitter.engine.tokenizer)
@@ -261,6 +275,41 @@ def begin(app: Server, body: ChatBody) -> Generation:
     speculate = body.speculate(app.submitter.speculate)
     options = Options(cache_salt=body.cache_salt or "", speculate=speculate)
     return app.submitter.chat(asked, params, options, n=body.n or 1, slot=body.id_slot)
+
+
+def _best_texts(app: Server, body: ChatBody, asked: BeamSearch) -> dict[str, Any]:
+    """Return the answer of a beam search.
+
+    Raises:
+        RequestError: The conversation constrains its answer, which beams do not know.
+    """
+    check_model(body.model, app.settings)
+    prompt_limit = PromptLimit(app.submitter.engine.ctx_size)
+    conversation = body.chat_request(app.submitter.settings)
+    prepared = app.submitter.read_chat(conversation, prompt_limit)
+    if prepared.options.structure is not None or prepared.options.constrain is not None:
+        raise RequestError(
+            "use_beam_search goes with plain answers: leave out tools and budgets of reasoning",
+            param="use_beam_search",
+        )
+    choices, new = [], 0
+    beams = beam_search.run(app.submitter, prepared.ids, prepared.options, asked, request.environ)
+    for index, beam in enumerate(beams):
+        new += len(beam.tokens)
+        parser = prepared.parser(call_ids(secrets.token_hex(12), prefix="call_"))
+        for _ in (*parser.feed(beam.text), *parser.finish(cut=beam.finish_reason == "length")):
+            pass
+        choices.append(
+            {
+                "index": index,
+                "message": message(parser.reply),
+                "logprobs": None,
+                "finish_reason": parser.finish_reason(beam.finish_reason),
+            }
+        )
+    counts = beam_usage(len(prepared.ids), new)
+    head = {**_head(app), "object": "chat.completion"}
+    return {**head, "choices": choices, "usage": counts}
 
 
 def _completion(

@@ -11,9 +11,11 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
-from oxibonsai.engine import Engine, Options
+from oxibonsai.engine import Beam, Engine, Options
 from oxibonsai.errors import RequestError
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.server import beam_search
+from oxibonsai.server.beam_search import BeamSearch
 from oxibonsai.server.generation import Generation, follow
 from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.inputs import PromptLimit
@@ -29,7 +31,7 @@ from oxibonsai.server.openai.logprobs import (
 )
 from oxibonsai.server.openai.prompts import ReadPrompt, read_prompts, text_of
 from oxibonsai.server.openai.schemas.completion import CompletionBody, Prompts
-from oxibonsai.server.openai.timings import PromptProgress, timings, usage
+from oxibonsai.server.openai.timings import PromptProgress, beam_usage, timings, usage
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import DONE, chunk_heads, compact, quoted
 from oxibonsai.server.validation import check_model, read_body
@@ -88,6 +90,9 @@ class OpenAICompletionHandler:
         self._app, self._body = app, body
         self._engine: Engine = app.submitter.engine
         self._n = body.n or 1
+        limit = app.submitter.settings.n_predict if body.limit in (None, -1) else body.limit
+        self._search = body.beam_search(self._n, limit)
+        self._beams: list[list[Beam]] = []
         self._made = max(self._n, body.best_of or 0)
         self._echoed: dict[int, list[ShownToken]] = {}
         prompt_limit = PromptLimit(self._engine.ctx_size)
@@ -131,7 +136,14 @@ class OpenAICompletionHandler:
                 cache_salt=body.cache_salt or "",
                 speculate=body.speculate(app.submitter.speculate),
             )
-            self.group = begin_all(app, prompts, params, options, self._made, slot=body.id_slot)
+            if self._search is None:
+                self.group = begin_all(app, prompts, params, options, self._made, slot=body.id_slot)
+            else:
+                self._beams = [self._found(p, options, self._search) for p in prompts]
+
+    def _found(self, prompt: ReadPrompt, options: Options, asked: BeamSearch) -> list[Beam]:
+        own = replace(options, images=prompt.images)
+        return beam_search.run(self._app.submitter, prompt.ids, own, asked, request.environ)
 
     def _infill(self, prompt: str, prompt_limit: PromptLimit) -> list[int]:
         return infill_prompt(self._engine.tokenizer, prompt, self._body.suffix or "", prompt_limit)
@@ -199,6 +211,9 @@ class OpenAICompletionHandler:
 
     def _usage(self) -> dict[str, Any]:
         counts = usage(self.group)
+        if self._beams:
+            new = sum(len(beam.tokens) for beams in self._beams for beam in beams)
+            return beam_usage(sum(map(len, self._prompts)), new)
         if not self.group:  # only prompts, nothing generated
             counts["prompt_tokens"] = counts["total_tokens"] = sum(map(len, self._prompts))
         return counts
@@ -259,6 +274,11 @@ class OpenAICompletionHandler:
         echo = self.prompt_text(which) if self._body.echo else ""
         wants_echo = self._body.echo and self._body.logprobs is not None
         before = self.echoed_tokens(which) if wants_echo else []
+        if self._beams:
+            return [
+                _object(which * self._n + j, beam.text, None, beam.finish_reason)
+                for j, beam in enumerate(self._beams[which])
+            ]
         if not self.group:
             return [
                 _object(which * self._n + j, echo, self.form(before, TextOffsets()), "length")
@@ -357,10 +377,7 @@ def _refuse(body: CompletionBody) -> None:
         raise RequestError(
             "suffix can't be combined with echo and truncate_prompt_tokens", param="suffix"
         )
-    if body.best_of is not None and body.best_of < (body.n or 1):
-        raise RequestError(
-            f"best_of is {body.best_of}, less than n, which is {body.n}", param="best_of"
-        )
+    body.check_best_of(body.n or 1)
     if (body.best_of or 1) > (body.n or 1) and body.stream:
         raise RequestError(
             "best_of can't be streamed: the best choices are only known at the end", param="best_of"

@@ -56,6 +56,16 @@ def usage(group: list[Generation]) -> dict[str, Any]:
     }
 
 
+def beam_usage(prompt: int, new: int) -> dict[str, Any]:
+    """Return ``usage`` of a beam search: the tokens of its prompts and of the texts that it returns."""
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": new,
+        "total_tokens": prompt + new,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
 def chat_usage(generation: Generation, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return ``usage`` of a chat completion, with the number of reasoning tokens."""
     thoughts = {"reasoning_tokens": reasoning_tokens(generation, tokenizer)}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from oxibonsai.errors import CapacityError, OxiBonsaiError
 from oxibonsai.serial_queue import exceeds_share
 from oxibonsai.server.backend import Backend, ModelInfo
+from oxibonsai.server.circuit_breaker import State
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.registry.catalog import Catalog, ModelSpec
@@ -87,9 +88,9 @@ class ModelRegistry:
         self._closed = False
 
     @classmethod
-    def of(cls, settings: Settings, backend: Backend) -> ModelRegistry:
+    def of(cls, settings: Settings, backend: Backend, lifecycle: Lifecycle) -> ModelRegistry:
         """Return a registry with one model, which its backend has loaded or is about to."""
-        registry = cls(settings, Lifecycle(), lambda *_: backend)
+        registry = cls(settings, lifecycle, lambda *_: backend)
         (entry,) = registry._entries.values()
         entry.instance = registry._instance(backend, entry.spec)
         return registry
@@ -323,6 +324,11 @@ class ModelRegistry:
         instances = [e.instance for e in self.entries()]
         return [i.pool for i in instances if i is not None and i.pool is not None]
 
+    def circuit_states(self) -> list[tuple[str, State]]:
+        """Return the state of each model's circuit, by the model's name."""
+        circuits = self._lifecycle.circuits
+        return [(e.spec.name, circuits.state(str(e.spec.settings.model))) for e in self.entries()]
+
     @property
     def generates(self) -> bool:
         """Whether there may be a model that generates text."""
@@ -498,8 +504,9 @@ class ModelRegistry:
         assert self.files is not None
         assert self.documents is not None
         return Submitter(
-            instance.backend, self.metrics, self.files, self.documents, instance.settings
-        )
+            instance.backend, self.metrics, self.files, self.documents, instance.settings,
+            self._lifecycle.circuits,
+        )  # fmt: skip
 
     def _after_close(self, pool: EnginePool | None) -> None:
         if pool is not None and self.metrics is not None:

@@ -81,6 +81,7 @@ _LORA = Unsupported("vectors are those of the model as it was loaded", [])
 _KV_TYPE = Unsupported("it is fixed when the server starts, with --kv-type")
 _CHAT_TEMPLATE = Unsupported("it is fixed when the server starts, with --chat-template")
 _REASONING = Unsupported("send reasoning_format, which says where reasoning is returned", True)
+_COMPLETIONS = "chat completions and /v1/completions have it"
 _TEXT_ONLY = "this model only reads and writes text"
 OLD_TOOLS = Unsupported("use tools and tool_choice")
 
@@ -121,9 +122,9 @@ class TextRequest(EveryRequest):
     moderation: Annotated[Any, Ignored("nothing is moderated", "low")] = None
     keep_alive: Annotated[Any, Ignored("the model stays loaded; /api/chat takes it")] = None
 
-    use_beam_search: Annotated[Any, Unsupported("/v1/completions has best_of", False)] = None
-    length_penalty: Annotated[Any, Unsupported("there is no beam search", 1.0, 1)] = None
-    early_stopping: Annotated[Any, Unsupported("there is no beam search", False)] = None
+    use_beam_search: Annotated[Any, Unsupported(_COMPLETIONS, False)] = None
+    length_penalty: Annotated[Any, Unsupported(_COMPLETIONS, 1.0, 1)] = None
+    early_stopping: Annotated[Any, Unsupported(_COMPLETIONS, False)] = None
     logits_processors: Annotated[
         Any, Unsupported("send logit_bias, bad_words or a grammar", [])
     ] = None
@@ -163,7 +164,6 @@ class ConversationRequest(TextRequest):
     ] = None
     add_special_tokens: Annotated[Any, Unsupported("the chat template determines it", False)] = None
     echo: Annotated[Any, Unsupported("/v1/completions has it", False)] = None
-    best_of: Annotated[Any, Unsupported("/v1/completions has it", 1)] = None
     n_probs: Annotated[Any, Unsupported("send logprobs and top_logprobs", 0)] = None
     parse_tool_calls: Annotated[Any, Unsupported('send tool_choice "none"', True)] = None
 

@@ -40,9 +40,18 @@ COUNT = object_with("input_tokens", input_tokens={"type": "integer"})
 
 
 _STATUS = object_with("status", status={"const": "ok"})
+_HEALTH = object_with(
+    "status",
+    status={"const": "ok"},
+    circuits={
+        "type": "object",
+        "additionalProperties": {"enum": ["half_open", "open"]},
+        "description": "Models whose circuit is not closed: they kept failing.",
+    },
+)
 
 SERVER = {
-    "health.health": Operation("Health: the model is loaded", response=_STATUS, public=True),
+    "health.health": Operation("Health: the model is loaded", response=_HEALTH, public=True),
     "health.livez": Operation("Liveness: the process runs", response=_STATUS, public=True),
     "health.readyz": Operation("Readiness: requests are accepted", response=_STATUS, public=True),
     "metrics.show": Operation(

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from oxibonsai.server.openai.schemas.beam_search import BeamFields
 from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
 from oxibonsai.server.sampling_fields import MOST_TOKENS, SamplingFields, SpeculationFields
@@ -19,7 +20,12 @@ Prompts = Prompt | Annotated[list[Prompt], Field(max_length=4096)]
 
 
 class CompletionBody(
-    StructureFields, AnswerFields, SamplingFields, SpeculationFields, ContinuationRequest
+    BeamFields,
+    StructureFields,
+    AnswerFields,
+    SamplingFields,
+    SpeculationFields,
+    ContinuationRequest,
 ):
     """``POST /v1/completions``."""
 
@@ -28,7 +34,6 @@ class CompletionBody(
     )
     max_tokens: int | None = Field(None, ge=-1)
     n_predict: int | None = Field(None, ge=-1, description="llama-server's name of max_tokens.")
-    best_of: int | None = Field(None, ge=1, le=128)
     echo: bool | None = None
     suffix: str | None = Field(None, description="Not supported.")
     logprobs: int | None = Field(None, ge=0, le=20)
