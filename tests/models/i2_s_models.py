@@ -47,8 +47,15 @@ def random_codes(random: np.random.Generator, shape: tuple[int, ...]) -> npt.NDA
     return random.integers(-1, 2, shape).astype(np.int8)
 
 
-def build(path: Path, seed: int = 3) -> tuple[Any, dict[str, tuple[npt.NDArray[np.int8], float]]]:
-    """Writes the file; returns transformers' model with the same weights and the codes and scales."""
+def build(
+    path: Path, *, half_scales: bool = False
+) -> tuple[Any, dict[str, tuple[npt.NDArray[np.int8], float]]]:
+    """Writes the file; returns transformers' model with the same weights and the codes and scales.
+
+    Args:
+        path: Where to write.
+        half_scales: Whether scales are float16 numbers, which are not rounded when they are read.
+    """
     import torch
     from transformers import BitNetConfig, BitNetForCausalLM
 
@@ -59,7 +66,7 @@ def build(path: Path, seed: int = 3) -> tuple[Any, dict[str, tuple[npt.NDArray[n
     )  # fmt: skip
     config._attn_implementation = "eager"
     model = BitNetForCausalLM(config).float().eval()
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(3)
     tensors: list[tuple[str, tuple[int, ...], int, bytes]] = []
     ternary: dict[str, tuple[npt.NDArray[np.int8], float]] = {}
     with torch.no_grad():
@@ -74,6 +81,7 @@ def build(path: Path, seed: int = 3) -> tuple[Any, dict[str, tuple[npt.NDArray[n
                 tensors.append((f"{_stored(name)}.weight", shape, 0, values.tobytes()))
             else:
                 codes, scale = random_codes(random, shape), float(random.uniform(0.5, 2) / 16)
+                scale = float(np.float16(scale)) if half_scales else scale
                 ternary[f"{_stored(name)}.weight"] = codes, scale
                 values = codes * np.float32(scale)
                 tensors.append((f"{_stored(name)}.weight", shape, I2_S, pack(codes, scale)))

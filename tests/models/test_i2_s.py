@@ -8,7 +8,6 @@ from typing import Any
 
 import i2_s_models as im
 import numpy as np
-import numpy.typing as npt
 import pytest
 from random_models import reference_logits, relative_distance
 
@@ -23,7 +22,6 @@ pytest.importorskip("transformers", reason="needs transformers and torch (extra:
 pytestmark = pytest.mark.hf
 
 IDS: list[int] = np.random.default_rng(5).integers(0, im.VOCABULARY, 60).tolist()
-Codes = npt.NDArray[np.int8]
 
 
 def one_tensor(path: Path, shape: tuple[int, ...], data: bytes) -> Checkpoint:
@@ -90,23 +88,17 @@ def test_a_code_that_stands_for_no_weight_is_refused(place: int, tmp_path: Path)
         checkpoint.file.tensor_bytes("blk.0.ffn_up.weight")
 
 
-def test_the_weights_are_those_of_transformers(tmp_path: Path) -> None:
-    """In floats the rounded scales are all that differs; with scales of float16, nothing does."""
-    model, ternary = im.build(tmp_path / "m.gguf")
+@pytest.mark.parametrize(("half_scales", "most"), [(False, 2e-3), (True, 1e-5)])
+def test_the_weights_are_those_of_transformers(
+    half_scales: bool, most: float, tmp_path: Path
+) -> None:
+    """In floats the rounding of scales is all that differs."""
+    model, _ = im.build(tmp_path / "m.gguf", half_scales=half_scales)
     quantize(Checkpoint(tmp_path / "m.gguf").file, tmp_path / "f32.gguf", "f32")
     logits = oxibonsai.load(tmp_path / "f32.gguf").logits(IDS)
     truth = reference_logits(model, IDS)
     assert truth.std(axis=0).mean() > 0.5
-    assert relative_distance(logits, truth) <= 2e-3
-    _round_scales(model, ternary)
-    assert relative_distance(logits, reference_logits(model, IDS)) <= 1e-5
-
-
-def _round_scales(model: Any, ternary: dict[str, tuple[Codes, float]]) -> None:
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    with torch.no_grad():
-        for parameter, (codes, scale) in zip(matrices, ternary.values(), strict=True):
-            parameter.copy_(torch.from_numpy(codes * np.float32(np.float16(scale))))
+    assert relative_distance(logits, truth) <= most
 
 
 def test_int8_in_groups_is_closer_to_floats_than_int8_of_whole_tokens(tmp_path: Path) -> None:
@@ -133,33 +125,45 @@ def test_threads_and_other_types_change_nothing(tmp_path: Path) -> None:
         assert found.tobytes() == logits.tobytes()
 
 
-def packed_folder(
-    folder: Path, quantization: dict[str, Any], scale_of: dict[str, float], edit: Any = None
-) -> Any:
-    """Saves BitNet with packed matrices, as transformers packs them; returns its float model."""
-    from safetensors.torch import save_file
+class Packed:
+    """BitNet with packed matrices, as transformers packs them, and the float model of the same weights."""
 
-    pack_weights = im.layers_of_transformers().pack_weights
-    model, ternary = im.build(folder.parent / "source.gguf")
-    model.save_pretrained(folder)
-    tensors = dict(model.state_dict())
-    tensors.pop("lm_head.weight", None)
-    names = [n for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    for name, (codes, _) in zip(names, ternary.values(), strict=True):
-        scale = scale_of["stored"]
-        tensors[name] = pack_weights(torch.from_numpy(codes.astype(np.float32)))
-        tensors[f"{name}_scale"] = torch.tensor([scale], dtype=torch.bfloat16)
+    def __init__(self, folder: Path) -> None:
+        self.model, self._ternary = im.build(folder / "source.gguf")
+        named = self.model.named_parameters()
+        self._names = [n for n, p in named if p.ndim == 2 and "embed" not in n]
+        self._config = self.model.config.to_dict()
+        pack_weights = im.layers_of_transformers().pack_weights
+        self._tensors = dict(self.model.state_dict())
+        self._tensors.pop("lm_head.weight")  # the token table
+        for name, (codes, _) in zip(self._names, self._ternary.values(), strict=True):
+            self._tensors[name] = pack_weights(torch.from_numpy(codes.astype(np.float32)))
+
+    def save(
+        self, folder: Path, quantization: dict[str, Any], stored: float, edit: Any = None
+    ) -> None:
+        """Writes the folder with one scale for all matrices, after an edit of its tensors."""
+        from safetensors.torch import save_file
+
+        scales = {f"{n}_scale": torch.tensor([stored], dtype=torch.bfloat16) for n in self._names}
+        tensors = {name: t.clone() for name, t in (self._tensors | scales).items()}
+        if edit is not None:
+            edit(tensors)
+        folder.mkdir()
+        save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors")
+        held = {**self._config, "quantization_config": quantization}
+        (folder / "config.json").write_text(json.dumps(held, default=str))
+
+    def scale(self, factor: float) -> None:
+        """Gives the float model one factor for all matrices."""
         with torch.no_grad():
-            model.get_parameter(name).copy_(torch.from_numpy(codes * np.float32(scale_of["true"])))
-    if edit is not None:
-        edit(tensors)
-    for old in folder.glob("*.safetensors"):
-        old.unlink()
-    save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors")
-    file = folder / "config.json"
-    held = {**json.loads(file.read_text()), "quantization_config": quantization}
-    file.write_text(json.dumps(held))
-    return model
+            for name, (codes, _) in zip(self._names, self._ternary.values(), strict=True):
+                self.model.get_parameter(name).copy_(torch.from_numpy(codes * np.float32(factor)))
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    return Packed(tmp_path_factory.mktemp("packed"))
 
 
 @pytest.mark.parametrize(
@@ -167,27 +171,29 @@ def packed_folder(
     [("autobitlinear", 0.0625, 0.0625), ("bitlinear", 16.0, 0.0625), (None, 8.0, 0.125)],
 )
 def test_packed_folders_hold_codes_and_a_factor_or_a_divisor(
-    kind: str | None, stored: float, true: float, tmp_path: Path
+    kind: str | None, stored: float, true: float, packed: Packed, tmp_path: Path
 ) -> None:
     quantization = {"quant_method": "bitnet", **({"linear_class": kind} if kind else {})}
-    scales = {"stored": stored, "true": true}
-    truth = reference_logits(packed_folder(tmp_path / "packed", quantization, scales), IDS)
+    packed.save(tmp_path / "packed", quantization, stored)
+    packed.scale(true)
+    truth = reference_logits(packed.model, IDS)
     convert(tmp_path / "packed", tmp_path / "f32.gguf", dtype="f32")
     logits = oxibonsai.load(tmp_path / "f32.gguf").logits(IDS)
     assert np.abs(logits - truth).max() <= 1e-4 * np.abs(truth).max()
-    assert oxibonsai.load(tmp_path / "packed").logits(IDS).tobytes() == logits.tobytes()
 
 
-def test_packed_folders_become_pq2_0_without_loss(tmp_path: Path) -> None:
+def test_packed_folders_become_pq2_0_without_loss(packed: Packed, tmp_path: Path) -> None:
     quantization = {"quant_method": "bitnet", "linear_class": "autobitlinear"}
-    scales = {"stored": 0.0625, "true": 0.0625}
-    model = packed_folder(tmp_path / "packed", quantization, scales)
+    packed.save(tmp_path / "packed", quantization, 0.0625)
+    packed.scale(0.0625)
     convert(tmp_path / "packed", tmp_path / "m.gguf")
     checkpoint = Checkpoint(tmp_path / "m.gguf")
     assert checkpoint.file.tensor("blk.1.attn_k.weight").quant_type == "Q2_0_g128"
     found = decoded(checkpoint, "blk.1.attn_k.weight")
-    truth = model.get_parameter("model.layers.1.self_attn.k_proj.weight").numpy(force=True)
-    assert np.array_equal(found, truth)
+    truth = packed.model.get_parameter("model.layers.1.self_attn.k_proj.weight")
+    assert np.array_equal(found, truth.numpy(force=True))
+    logits = oxibonsai.load(tmp_path / "m.gguf").logits(IDS)
+    assert oxibonsai.load(tmp_path / "packed").logits(IDS).tobytes() == logits.tobytes()
 
 
 KEY = "model.layers.1.mlp.up_proj.weight"
@@ -207,9 +213,8 @@ KEY = "model.layers.1.mlp.up_proj.weight"
     ],
 )
 def test_packed_folders_that_lie_are_refused(
-    changes: dict[str, Any], edit: Any, sentence: str, tmp_path: Path
+    changes: dict[str, Any], edit: Any, sentence: str, packed: Packed, tmp_path: Path
 ) -> None:
-    scales = {"stored": 16.0, "true": 0.0625}
-    packed_folder(tmp_path / "packed", {"quant_method": "bitnet", **changes}, scales, edit)
+    packed.save(tmp_path / "packed", {"quant_method": "bitnet", **changes}, 16.0, edit)
     with pytest.raises((FormatError, UnsupportedError), match=sentence):
         convert(tmp_path / "packed", tmp_path / "m.gguf", dtype="f32")

@@ -175,7 +175,7 @@ class Rearranged:
 
     @property
     def exact_type(self) -> str:
-        """Return the type of floats that all parameters share, or of ternary ones; float32 for any other."""
+        """Return the type of floats or ternary weights that all parameters share; float32 for any other."""
         if all(isinstance(h, BitNetParameter) for h in self.held):
             return self.held[0].exact_type
         kinds = {h.exact_type for h in self.held}

@@ -1,4 +1,4 @@
-"""Ternary matrices as transformers' ``bitnet`` quantization holds them: four rows in one, a scale for all."""
+"""Ternary matrices of transformers' ``bitnet`` quantization: four rows in one, a scale for all."""
 
 from __future__ import annotations
 
