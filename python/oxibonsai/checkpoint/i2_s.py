@@ -91,7 +91,7 @@ class I2sTensor:
                 f"{self.path}: tensor {self.name} of type I2_S holds the code 3, which stands for no "
                 "weight: the file is damaged, or written in another layout of I2_S"
             )
-        quarters = codes[:, None] >> _SHIFTS & 3
+        quarters = (codes[:, None] >> _SHIFTS & 3).astype(np.uint8, copy=False)
         if self._type is _TQ2_0:
             return _with_scale(_packed(quarters, axis=1).reshape(-1, 64), scale, first=False)
         neighbours = quarters.reshape(-1, _SUPERBLOCK // 4, 4)
@@ -118,7 +118,7 @@ def ternary_scale(scale: float, where: str) -> np.float16:
 
 def _packed(codes: Bytes, axis: int) -> Bytes:
     """Return four codes along an axis as a byte, the first in its lowest bits."""
-    first, second, third, fourth = (codes.take(i, axis) for i in range(4))
+    first, second, third, fourth = np.moveaxis(codes, axis, 0)
     found: Bytes = first | second << 2 | third << 4 | fourth << 6
     return found
 

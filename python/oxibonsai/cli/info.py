@@ -83,7 +83,7 @@ def _open(prefix: RemotePrefix, place: Path, quant_type: str) -> Checkpoint:
         _write_with_hole(place, prefix)
         try:
             reader = GgufModel.open_alone(place, quant_type)
-            starts = [t.offset for t in reader.tensors]
+            starts = [t.offset for shard in reader.shards for t in shard.tensors]
             if last or (starts and min(starts) <= len(prefix.data)):
                 return Checkpoint(place, reader=reader)
         except (FormatError, UnsupportedError):
