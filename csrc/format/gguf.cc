@@ -102,6 +102,7 @@ TensorInfo read_tensor(Cursor* c, uint64_t index) {
                                      " weights, no multiple of " + type->name + "'s block of " +
                                      std::to_string(type->group));
   t.bytes = elements / static_cast<uint64_t>(type->group) * static_cast<uint64_t>(type->bytes);
+  if (t.gguf_id == kIdI2S) t.bytes += kI2SScaleBytes;
   return t;
 }
 

@@ -16,13 +16,13 @@ static_assert(sizeof kValues / sizeof kValues[0] == static_cast<int>(ValueType::
 
 // Beside those of quant::traits(): retired, of other numbers than weights, or of several layouts.
 constexpr TensorType kOtherTypes[] = {
-    {4, "Q4_2", 0, 0},        {5, "Q4_3", 0, 0},
-    {24, "I8", 1, 1},         {25, "I16", 1, 2},
-    {26, "I32", 1, 4},        {27, "I64", 1, 8},
-    {28, "F64", 1, 8},        {31, "Q4_0_4_4", 0, 0},
-    {32, "Q4_0_4_8", 0, 0},   {33, "Q4_0_8_8", 0, 0},
-    {36, "IQ4_NL_4_4", 0, 0}, {37, "IQ4_NL_4_8", 0, 0},
-    {38, "IQ4_NL_8_8", 0, 0}, {kIdAmbiguous2Bit, "Q2_0", 64, 18},
+    {4, "Q4_2", 0, 0},         {5, "Q4_3", 0, 0},
+    {24, "I8", 1, 1},          {25, "I16", 1, 2},
+    {26, "I32", 1, 4},         {27, "I64", 1, 8},
+    {28, "F64", 1, 8},         {31, "Q4_0_4_4", 0, 0},
+    {32, "Q4_0_4_8", 0, 0},    {33, "Q4_0_8_8", 0, 0},
+    {kIdI2S, "I2_S", 128, 32}, {37, "IQ4_NL_4_8", 0, 0},
+    {38, "IQ4_NL_8_8", 0, 0},  {kIdAmbiguous2Bit, "Q2_0", 64, 18},
 };
 
 }  // namespace

@@ -31,6 +31,9 @@ int value_type_size(ValueType type);
 
 // Id 42 stands for three layouts; gguf_layout.h tells them apart.
 constexpr int32_t kIdAmbiguous2Bit = 42;
+// BitNet's I2_S: 2-bit codes without scales; one binary32 scale, padded, follows those of a tensor.
+constexpr int32_t kIdI2S = 36;
+constexpr uint64_t kI2SScaleBytes = 32;
 
 // A tensor type id of a file: every one that GGUF has defined, also those without a decoder here.
 struct TensorType {

@@ -33,7 +33,7 @@ from oxibonsai.files.whole_file import (
     written_whole,
 )
 
-_Tensors = list[_core.TensorInfo]
+_Tensors = list[TensorInfo]
 
 _SAMPLE_BYTES = 4096  # of each tensor, in the set's identity
 _SPLIT_ENTRIES_BYTES = 512  # more than the split.* keys, the header's counts and padding take

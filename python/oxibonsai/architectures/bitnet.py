@@ -76,7 +76,13 @@ def _rounded(values: Array) -> Array:
 
 @dataclass(frozen=True)
 class Activation:
-    """The activation of the units; a file without its key has SiLU, as llama.cpp runs every file."""
+    """The activation of the units.
+
+    Attributes:
+        unsaid: That of a file without the key.
+    """
+
+    unsaid: str
 
     def read_config_json(self, config: ConfigJson, known: Known) -> str:
         """Return the value that ``config.json`` says."""
@@ -92,21 +98,28 @@ class Activation:
 
     def read_gguf(self, keys: Keys, known: Known) -> str:
         """Return the value that a file says."""
-        return keys.text("hidden_activation", "silu", ACTIVATIONS)
+        return keys.text("hidden_activation", self.unsaid, ACTIVATIONS)
 
     def write_gguf(self, value: str, c: Any) -> GgufKeys:
         """Return the key, where files need it."""
-        return {"hidden_activation": (value, "str")} if value != "silu" else {}
+        return {"hidden_activation": (value, "str")} if value != self.unsaid else {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Decoder):
-    """The fields of a model."""
+    """The fields of a model; llama.cpp runs every file of ``bitnet`` with SiLU."""
 
     tie_word_embeddings: bool = decoder.tied(True)
     rope: RopeConfig = field(Rope(("default", "linear")))
-    hidden_act: str = field(Activation())
+    hidden_act: str = field(Activation("silu"))
     attention_bias: bool = fixed(False, name="attention_bias")
+
+
+@dataclass(frozen=True, kw_only=True)
+class B158Config(Config):
+    """The fields of a file of Microsoft's converter."""
+
+    hidden_act: str = field(Activation("relu2"))
 
 
 def tensors(c: Config) -> Iterator[Entry]:
@@ -134,3 +147,6 @@ def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
 
 
 FAMILY = Family("bitnet", ("bitnet",), "BitNet", "BitNet", Config, tensors, layer)
+B158 = Family(
+    "bitnet-b1.58", (), "BitNet", "BitNet b1.58", B158Config, tensors, layer, saved_as=FAMILY
+)

@@ -107,6 +107,7 @@ FAMILIES: tuple[Family[Any], ...] = (
     baichuan.FAMILY,
     bailingmoe2.FAMILY,
     bitnet.FAMILY,
+    bitnet.B158,
     bloom.FAMILY,
     codeshell.FAMILY,
     dbrx.FAMILY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.checkpoint.reader import text_of
+from oxibonsai.checkpoint.i2_s import I2_S, I2sTensor
+from oxibonsai.checkpoint.reader import TensorInfo, text_of
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.files.shards import require_shards, split_info
 
@@ -27,7 +29,7 @@ class GgufModel:
 
     Attributes:
         shards: The files, the first shard first; one for a model that is not split.
-        tensors: Of all shards, in their order.
+        tensors: Of all shards, in their order; those of I2_S as what they are read as.
 
     Raises:
         FormatError: A shard is damaged, appears twice or belongs to another model; it is named.
@@ -39,7 +41,7 @@ class GgufModel:
         if len(self.shards) > 1:
             _check_set(self.shards)
         self._shard_of: dict[str, _core.GgufFile] = {}
-        self.tensors: list[_core.TensorInfo] = []
+        self.tensors: list[TensorInfo] = []
         for shard in self.shards:
             for tensor in shard.tensors:
                 if (other := self._shard_of.setdefault(tensor.name, shard)) is not shard:
@@ -47,7 +49,8 @@ class GgufModel:
                         f"{shard.path} holds the tensor {tensor.name}, which {other.path} holds too: "
                         "one of them belongs to another model"
                     )
-                self.tensors.append(tensor)
+                is_i2_s = tensor.quant_type == I2_S
+                self.tensors.append(I2sTensor(tensor, shard.path) if is_i2_s else tensor)
         if len(self.shards) > 1:
             self._check_total()
         self._infos = {t.name: t for t in self.tensors}
@@ -136,13 +139,16 @@ class GgufModel:
         """Return nothing: the files hold all that there is."""
         return b""
 
-    def tensor(self, name: str) -> _core.TensorInfo:
+    def tensor(self, name: str) -> TensorInfo:
         """Return a tensor's description."""
-        return self._shard(name).tensor(name)
+        if name not in self._infos:
+            raise FormatError(f"{self._first.path} has no tensor {name}")
+        return self._infos[name]
 
     def tensor_bytes(self, name: str) -> npt.NDArray[np.uint8]:
-        """Return a read-only view of a tensor's stored bytes."""
-        return self._shard(name).tensor_bytes(name)
+        """Return a tensor's bytes: a read-only view of the file, except of I2_S."""
+        stored, tensor = self._shard(name).tensor_bytes(name), self.tensor(name)
+        return tensor.blocks(stored) if isinstance(tensor, I2sTensor) else stored
 
     def check_unchanged(self) -> None:
         """Raise `FormatError` if a file has been written to since it was opened.
@@ -157,8 +163,20 @@ class GgufModel:
         self._shard(name).release(name)
 
     def weight(self, name: str) -> _core.Weight:
-        """Return a tensor as a matrix of its own."""
-        return _core.Weight(self._shard(name), name)
+        """Return a tensor as a matrix of its own: mapped, or of I2_S made while a device packs it."""
+        shard, tensor = self._shard(name), self.tensor(name)
+        if not isinstance(tensor, I2sTensor):
+            return _core.Weight(shard, name)
+        *outer, cols = tensor.shape
+        rows = outer[-1] if outer else 1
+
+        def write(out: npt.NDArray[np.uint8]) -> None:
+            out[:] = tensor.blocks(shard.tensor_bytes(name))
+            shard.release(name)
+            shard.check_unchanged()
+
+        experts = math.prod(outer[:-1])
+        return _core.Weight.computed(name, tensor.quant_type, rows, cols, experts, write)
 
     def _shard(self, name: str) -> _core.GgufFile:
         shard = self._shard_of.get(name)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from oxibonsai.checkpoint.float_types import BITS, EIGHT_BIT, PLAIN, Floats, widened
 from oxibonsai.checkpoint.packs.affine import AffineParameter, affine_parameter
+from oxibonsai.checkpoint.packs.bitnet import bitnet_parameter
 from oxibonsai.checkpoint.packs.mxfp4 import mxfp4_parameter
 from oxibonsai.checkpoint.packs.zero_points import ZeroPointParameter, zero_point_parameter
 from oxibonsai.checkpoint.safetensors_file import StoredTensor
@@ -136,6 +137,10 @@ def put_together(
             module = name.removesuffix(".qweight")
             found[f"{module}.weight"] = zero_point_parameter(module, tensors, quantization)
             used |= {f"{module}.{part}" for part in ("qweight", "qzeros", "scales", "g_idx")}
+        if stored.dtype == "U8" and name.endswith(".weight"):
+            scale_name = f"{name}_scale"
+            found[name] = bitnet_parameter(stored, tensors.get(scale_name), quantization)
+            used.add(scale_name)
         if stored.dtype not in EIGHT_BIT or not name.endswith(".weight"):
             continue
         module = name.removesuffix(".weight")

@@ -20,6 +20,7 @@ from oxibonsai.chat.generic_tools import tool_format_of
 from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.checkpoint.gguf import GgufModel
+from oxibonsai.checkpoint.i2_s import I2_S, I2sTensor
 from oxibonsai.checkpoint.reader import TensorInfo
 from oxibonsai.cli.device_report import show_devices
 from oxibonsai.cli.foreign_options import Command
@@ -84,7 +85,7 @@ def _open(prefix: RemotePrefix, place: Path, quant_type: str) -> Checkpoint:
         _write_with_hole(place, prefix)
         try:
             reader = GgufModel.open_alone(place, quant_type)
-            starts = [t.offset for t in reader.tensors]
+            starts = [t.offset for shard in reader.shards for t in shard.tensors]
             if last or (starts and min(starts) <= len(prefix.data)):
                 return Checkpoint(place, reader=reader)
         except (FormatError, UnsupportedError):
@@ -309,13 +310,15 @@ def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _quant_types(tensors: Sequence[TensorInfo]) -> list[dict[str, Any]]:
-    counts = Counter(t.quant_type for t in tensors)
+    named = [
+        (f"{I2_S}, read as {t.quant_type}", t.stored.nbytes)
+        if isinstance(t, I2sTensor)
+        else (t.quant_type, t.nbytes)
+        for t in tensors
+    ]
+    counts = Counter(name for name, _ in named)
     return [
-        {
-            "type": name,
-            "tensors": count,
-            "bytes": sum(t.nbytes for t in tensors if t.quant_type == name),
-        }
+        {"type": name, "tensors": count, "bytes": sum(b for n, b in named if n == name)}
         for name, count in counts.most_common()
     ]
 

@@ -24,6 +24,7 @@ from oxibonsai.checkpoint.float_types import Floats
 from oxibonsai.checkpoint.folder import ModelFolder
 from oxibonsai.checkpoint.metadata import Metadata
 from oxibonsai.checkpoint.packs.affine import AffineParameter
+from oxibonsai.checkpoint.packs.bitnet import BitNetParameter
 from oxibonsai.checkpoint.packs.block_codes import BlockParameter
 from oxibonsai.checkpoint.packs.mxfp4 import Mxfp4Parameter
 from oxibonsai.checkpoint.packs.zero_points import ZeroPointParameter
@@ -174,7 +175,9 @@ class Rearranged:
 
     @property
     def exact_type(self) -> str:
-        """Return the type of floats that all parameters share; float32 for any other."""
+        """Return the type of floats or ternary weights that all parameters share; float32 for any other."""
+        if all(isinstance(h, BitNetParameter) for h in self.held):
+            return self.held[0].exact_type
         kinds = {h.exact_type for h in self.held}
         return kinds.pop() if kinds in ({"f16"}, {"bf16"}) else "f32"
 

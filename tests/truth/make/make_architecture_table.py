@@ -22,6 +22,7 @@ from pathlib import Path
 import dense_models
 import encoder_models
 import expert_models
+import i2_s_models
 import numpy as np
 import numpy.typing as npt
 import random_models
@@ -49,6 +50,7 @@ RUNS = (
 TRANSFORMERS, LLAMA_CPP = "transformers", "llama.cpp"
 GELU_TABLE = "llama.cpp, whose GELU is a table of float16"
 TIERS = _core.cpu.tiers()
+BITNET_IDS: list[int] = np.random.default_rng(5).integers(0, i2_s_models.VOCABULARY, 60).tolist()
 Floats = npt.NDArray[np.float32]
 
 HEADER = """# Model architectures
@@ -114,6 +116,11 @@ def structures(folder: Path) -> Iterator[Structure]:
         eyed = random_vision.MODELS[name](folder / name)
         truth = dense_models.logits(eyed.truth, dense_models.IDS)
         yield Structure(eyed.text, dense_models.IDS, truth, TRANSFORMERS)
+    bitnet, path = folder / "i2_s.gguf", folder / "bitnet-b1.58.gguf"
+    ternary, _ = i2_s_models.build(bitnet, half_scales=True)
+    quantize(GgufModel.open(bitnet), path, "f32")
+    truth = random_models.reference_logits(ternary, BITNET_IDS)
+    yield Structure(path, BITNET_IDS, truth, TRANSFORMERS)
     recorded = json.loads(RECORDED.read_text())
     for remote in remote_models.CASES:
         path = folder / f"{remote.name}.gguf"
