@@ -173,9 +173,7 @@ def _score_branches(
                 _add_row(branch, position - branch.first, next(logits), continuations)
 
 
-def _add_row(
-    branch: _Branch, at: int, row: Rows, continuations: Sequence[Continuation]
-) -> None:
+def _add_row(branch: _Branch, at: int, row: Rows, continuations: Sequence[Continuation]) -> None:
     """Add what a row says of the token ``at`` of each continuation that reads the branch."""
     check_finite(row)
     best = int(row.argmax())

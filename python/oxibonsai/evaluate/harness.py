@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from oxibonsai.engine import Engine
-from oxibonsai.errors import RequestError, needs_extra
+from oxibonsai.errors import OxiBonsaiError, RequestError, needs_extra
 from oxibonsai.evaluate.lm_eval_model import OxiBonsaiLM
 
 with needs_extra("eval"):
@@ -86,20 +87,23 @@ def run_tasks(
             )
         if not resume:
             database.unlink(missing_ok=True)
-    results = simple_evaluate(
-        model,
-        tasks=names,
-        task_manager=manager,
-        limit=limit,
-        num_fewshot=num_fewshot,
-        apply_chat_template=apply_chat_template,
-        use_cache=cache,
-        random_seed=seed,
-        numpy_random_seed=seed,
-        torch_random_seed=seed,
-        fewshot_random_seed=seed,
-        log_samples=False,
-    )
+    try:
+        results = simple_evaluate(
+            model,
+            tasks=names,
+            task_manager=manager,
+            limit=limit,
+            num_fewshot=num_fewshot,
+            apply_chat_template=apply_chat_template,
+            use_cache=cache,
+            random_seed=seed,
+            numpy_random_seed=seed,
+            torch_random_seed=seed,
+            fewshot_random_seed=seed,
+            log_samples=False,
+        )
+    except sqlite3.Error as e:
+        raise OxiBonsaiError(f"can't keep the answers in {cache}: {e}") from e
     assert results is not None  # of the first rank, which is the only one
     results["config"]["model"] = "oxibonsai"
     results["config"]["model_args"] = settings

@@ -134,9 +134,8 @@ class OxiBonsaiLM(TemplateLM):  # type: ignore[misc]  # the harness may not be i
         template = self._known_template()
         if add_generation_prompt:
             return template.render(chat_history)
-        *before, last = chat_history
         text = template.render(chat_history, add_generation_prompt=False)
-        content = last["content"].strip()
+        content = chat_history[-1]["content"].strip()
         end = text.rfind(content)
         if end < 0:
             raise RequestError("the chat template changes the turn that is to go on")
@@ -198,17 +197,17 @@ class OxiBonsaiLM(TemplateLM):  # type: ignore[misc]  # the harness may not be i
         wanted = dict(normalize_gen_kwargs(gen_kwargs, self.max_gen_toks))
         stops = tuple(dict.fromkeys(stop for stop in wanted.pop("until") if stop))
         limit = wanted.pop("max_gen_toks")
-        if not 0 < limit < self.max_length:
-            raise RequestError(
-                f"max_gen_toks is {limit}; it must be 1 to {self.max_length - 1}: load the model "
-                "with a larger ctx"
-            )
         if not wanted.pop("do_sample"):
             wanted["temperature"] = 0.0
         if strange := sorted(set(wanted) - set(_SAMPLING)):
             raise RequestError(
                 f"generation has no argument {', '.join(strange)} here; it has until, max_gen_toks, "
                 f"do_sample, {', '.join(_SAMPLING)}"
+            )
+        if not 0 < limit < self.max_length:
+            raise RequestError(
+                f"max_gen_toks is {limit}; it must be 1 to {self.max_length - 1}: load the model "
+                "with a larger ctx"
             )
         params = SamplingParams(
             **{"seed": self._seed, "top_k": 0, "top_p": 1.0, "min_p": 0.0, **wanted},
