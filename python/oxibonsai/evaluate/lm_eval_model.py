@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from oxibonsai.chat.template import model_template
+from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import Engine, load
 from oxibonsai.errors import RequestError, needs_extra
 from oxibonsai.evaluate.continuations import Continuation, ContinuationScore, score_continuations
@@ -125,7 +126,7 @@ class OxiBonsaiLM(TemplateLM):  # type: ignore[misc]  # the harness may not be i
             raise RequestError(
                 f"the model has one chat template, none named {chat_template!r}: leave out the name"
             )
-        return str(self._known_template().source)
+        return self._known_template().source
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
@@ -246,7 +247,7 @@ class OxiBonsaiLM(TemplateLM):  # type: ignore[misc]  # the harness may not be i
         scores = score_continuations(self.engine, texts, parallel=self._parallel)
         yield from tqdm(scores, total=len(texts), disable=disable_tqdm, desc="Scoring")
 
-    def _known_template(self) -> Any:
+    def _known_template(self) -> ChatTemplate:
         if self._template is None:
             raise RequestError("the model's file has no chat template: leave out the template")
         return self._template
