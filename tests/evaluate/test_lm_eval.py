@@ -171,6 +171,7 @@ def in_tasks() -> Iterator[None]:
     os.chdir(before)
 
 
+@pytest.mark.slow  # the harness reads thousands of its own task files
 @pytest.mark.usefixtures("in_tasks")
 def test_the_command_writes_results_and_resumes(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -200,6 +201,7 @@ def test_the_command_writes_results_and_resumes(
     assert json.loads((out / "results.json").read_text())["results"] == first
 
 
+@pytest.mark.slow
 def test_an_unknown_task_is_said(tiny_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert _run(["eval", str(tiny_path), "--tasks", "oxi_none"]) == 2
     assert "there is no task 'oxi_none'" in capfd.readouterr().err
