@@ -35,7 +35,7 @@ READ = {
     "config", "file", "chat_template_file", "tools", "load_path", "prompt_file", "image",
     "batch_prompts_file", "config_from_metadata", "references", "folder", "prompts", "kl_base",
     "imatrix_path", "texts", "tokenizer", "held_out", "init", "teacher", "system_prompt_file",
-    "mcp_servers_config",
+    "mcp_servers_config", "include_path",
     "all_logits",  # of llama-perplexity, which writes it, too: then it becomes an OutputFile
 }  # fmt: skip
 
@@ -179,7 +179,7 @@ def test_every_output_has_a_case() -> None:
     taken_apart = {("quantize", "out")}  # among the words of llama-quantize
     assert of_type(OutputFile) | taken_apart == set(CASES)
     assert of_type(OutputFolder) == {
-        ("split", "out"), ("train", "out"), ("image", "steps_folder")
+        ("split", "out"), ("train", "out"), ("image", "steps_folder"), ("eval", "output")
     }  # fmt: skip
 
 
@@ -396,13 +396,31 @@ def run_steps(world: World, out: Path | str) -> int:
     return _run([*line, "--stepwise-image-output-dir", str(out)])
 
 
+def run_eval(world: World, out: Path | str) -> int:
+    tasks = world.folder / "tasks"
+    if not tasks.exists():
+        tasks.mkdir()
+        data = tasks / "data.jsonl"
+        data.write_text('{"question": "a", "choices": ["b", "c"]}\n')
+        lines = {
+            "task": "one_choice", "dataset_path": "json", "test_split": "test",
+            "dataset_kwargs": {"data_files": {"test": str(data)}}, "output_type": "multiple_choice",
+            "doc_to_text": "{{question}}", "doc_to_choice": "{{choices}}", "doc_to_target": 0,
+        }  # fmt: skip
+        (tasks / "one.yaml").write_text(json.dumps(lines))  # which is YAML, too
+    line = ["eval", str(world.model), "--tasks", "one_choice", "--include-path", str(tasks)]
+    return _run([*line, "-o", str(out)])
+
+
 FOLDERS = {("split", "out"): run_split, ("train", "out"): run_train,
-           ("image", "steps_folder"): run_steps}  # fmt: skip
+           ("image", "steps_folder"): run_steps, ("eval", "output"): run_eval}  # fmt: skip
 Write = Callable[[World, "Path | str"], int]
 
 
 @pytest.fixture(params=sorted(FOLDERS), ids=" ".join)
 def write(request: pytest.FixtureRequest) -> Write:
+    if request.param[0] == "eval":
+        pytest.importorskip("lm_eval", reason="needs the extra eval")
     if request.param[0] == "train":
         for name in ("torch", "transformers", "matplotlib"):
             pytest.importorskip(name, reason="training needs the train extra")

@@ -1,5 +1,10 @@
 """How well a model predicts a text, and how far it is from another model's predictions."""
 
+from oxibonsai.evaluate.continuations import (
+    Continuation,
+    ContinuationScore,
+    score_continuations,
+)
 from oxibonsai.evaluate.divergence import Divergence, measure_divergence
 from oxibonsai.evaluate.kl_base import KlBase, KlBaseWriter, base_bytes
 from oxibonsai.evaluate.perplexity import Perplexity, measure_perplexity
@@ -7,6 +12,8 @@ from oxibonsai.evaluate.statistics import Estimate
 from oxibonsai.evaluate.windows import Window, cut_windows, text_tokens
 
 __all__ = [
+    "Continuation",
+    "ContinuationScore",
     "Divergence",
     "Estimate",
     "KlBase",
@@ -17,5 +24,6 @@ __all__ = [
     "cut_windows",
     "measure_divergence",
     "measure_perplexity",
+    "score_continuations",
     "text_tokens",
 ]

@@ -73,11 +73,16 @@ def scored_rows(engine: Engine, window: Window) -> Iterator[tuple[Row, int]]:
         row for block in engine.iter_logits(window.inputs[:-1], size, window.first) for row in block
     )
     for row, target in zip(rows, window.targets, strict=True):
-        if not np.isfinite(row.max()):
-            raise FormatError(
-                "the model computes logits that are no finite numbers: its file is damaged"
-            )
+        check_finite(row)
         yield row, target
+
+
+def check_finite(row: Row) -> None:
+    """Raise FormatError where the logits are no finite numbers."""
+    if not np.isfinite(row.max()):
+        raise FormatError(
+            "the model computes logits that are no finite numbers: its file is damaged"
+        )
 
 
 def negative_log_likelihood(row: Row, target: int) -> float:
