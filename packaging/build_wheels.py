@@ -94,9 +94,7 @@ def write_tools(folder: Path, target: str) -> None:
             file.chmod(0o755)
 
 
-def cmake_defines(
-    name: str, platform: Platform, python: str, work: Path, ptx: bool
-) -> dict[str, str]:
+def cmake_defines(platform: Platform, python: str, work: Path, ptx: bool) -> dict[str, str]:
     """Return the values that CMake is given for a platform and a version of Python."""
     tools = work / "tools"
     write_tools(tools, platform.target)
@@ -144,7 +142,7 @@ def build_wheel(name: str, python: str, output: Path, ptx: bool) -> Path:
     platform = PLATFORMS[name]
     work = ROOT / "build" / "wheels" / name
     settings = [f"build-dir={work / 'build'}", "install.strip=false", "cmake.build-type=Release"]
-    defines = cmake_defines(name, platform, python, work, ptx)
+    defines = cmake_defines(platform, python, work, ptx)
     settings += [f"cmake.define.{key}={value}" for key, value in defines.items()]
     cache = os.environ.get("ZIG_GLOBAL_CACHE_DIR", str(work.parent / "zig-cache"))
     # What a developer's shell says of another compiler.
@@ -214,20 +212,13 @@ def linked_licences() -> dict[str, Path]:
 
 
 def audit(wheel: Path, name: str, output: Path) -> Path:
-    """Check a wheel as far as there are tools for its platform, and move it to the output folder."""
+    """Check a wheel, give it the platform tag that it has earned, and move it to the output folder."""
     output.mkdir(parents=True, exist_ok=True)
-    if name.startswith("manylinux"):
-        # Fails if the module asks for a newer glibc; no library is copied in, because none is linked.
-        arguments = [
-            "repair",
-            "--plat",
-            name,
-            "--only-plat",
-            "--wheel-dir",
-            wheel.parent / "repaired",
-        ]
-        run_module("auditwheel", *arguments, wheel)
-        (wheel,) = (wheel.parent / "repaired").glob("*.whl")
+    # Fails if the module asks for a newer glibc; no library is copied in, because none is linked.
+    repaired = wheel.parent / "repaired"
+    options = ("--plat", name, "--only-plat", "--wheel-dir", str(repaired))
+    run_module("auditwheel", "repair", *options, wheel)
+    (wheel,) = repaired.glob("*.whl")
     # W002, the same file twice: the licences of the page's scripts are beside them, too.
     run_module("check_wheel_contents", "--ignore", "W002", wheel)
     size = wheel.stat().st_size
