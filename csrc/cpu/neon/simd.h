@@ -194,7 +194,7 @@ inline void load_pairs(const float* p, Vec& even, Vec& odd) {
   }
 }
 inline void store_pairs(float* p, Vec even, Vec odd) {
-  for (int i = 0; i < 4; ++i) vst2q_f32(p + 8 * i, float32x4x2_t{{even.q[i], odd.q[i]}});
+  for (int i = 0; i < 4; ++i) vst2q_f32(p + 8 * i, (float32x4x2_t{{even.q[i], odd.q[i]}}));
 }
 
 }  // namespace simd

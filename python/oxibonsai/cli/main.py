@@ -50,6 +50,7 @@ COMMANDS = {
     "serve": "Serve a model over HTTP.",
     "completion": "Print what lets a shell complete commands and options.",
     "cache": "List or clear the packed weights kept on disk.",
+    "doctor": "Show this machine's processor, memory, devices and folders, and what is wrong.",
 }
 
 
