@@ -306,3 +306,33 @@ def test_test_files_have_names_of_their_own() -> None:
     """Pytest imports a test file by its name alone."""
     names = [p.name for p in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(set(names)) == sorted(names)
+
+
+SYSTEM = ROOT / "csrc" / "base" / "os"
+# Those of compilers. C++'s own have no suffix; every other one in <> is a system's.
+COMPILERS = {"arm_neon.h", "cpuid.h", "immintrin.h", "stdint.h", "xmmintrin.h"}
+
+
+@pytest.mark.parametrize("path", native_files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_one_folder_includes_headers_of_the_system(path: Path) -> None:
+    if path.parent == SYSTEM:
+        return
+    text = path.read_text()
+    included = re.findall(r"^\s*#\s*include\s*<([^>]+)>", text, re.MULTILINE)
+    with_suffix = {name for name in included if re.search(r"[./]", name)}
+    assert {name for name in with_suffix if not name.startswith("pybind11/")} <= COMPILERS
+    assert not re.search(r"\b(_WIN32|__linux__|__APPLE__|__unix__)\b", text)
+
+
+def test_the_folder_of_the_system_has_a_file_for_each() -> None:
+    """One header is all that others see; each system's file defines all that it declares."""
+    assert {p.name for p in SYSTEM.iterdir()} == {"os.h", "posix.cc", "windows.cc"}
+    declared = re.findall(
+        r"^[^/\n]*?\b(\w+)\([^;{]*\);", (SYSTEM / "os.h").read_text(), re.MULTILINE
+    )
+    assert "map_file" in declared
+    for name in ("posix.cc", "windows.cc"):
+        text = (SYSTEM / name).read_text()
+        outside = re.sub(r"namespace \{.*?\}  // namespace\n", "", text, flags=re.DOTALL)
+        defined = set(re.findall(r"^\w[^\n;=(]*?\b(\w+)\([^;]*?\) \{", outside, re.MULTILINE))
+        assert set(declared) == defined

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 #include <utility>
 
@@ -17,10 +16,9 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t bytes) : size_(bytes) {
     if (bytes == 0) return;
-    data_ = static_cast<uint8_t*>(std::aligned_alloc(64, aligned(bytes)));
-    if (data_ == nullptr) throw std::bad_alloc();
+    data_ = static_cast<uint8_t*>(::operator new(static_cast<size_t>(aligned(bytes)), kAlignment));
   }
-  ~AlignedBuffer() { std::free(data_); }
+  ~AlignedBuffer() { ::operator delete(data_, kAlignment); }
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
@@ -34,6 +32,8 @@ class AlignedBuffer {
   size_t size() const { return size_; }
 
  private:
+  static constexpr std::align_val_t kAlignment{64};
+
   uint8_t* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -1,12 +1,11 @@
 #include "base/computed_bytes.h"
 
-#include <sys/mman.h>
-
 #include <map>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "base/os/os.h"
 
 namespace oxibonsai {
 namespace {
@@ -25,11 +24,9 @@ Registry& registry() {
 }  // namespace
 
 ComputedBytes::ComputedBytes(int64_t size, Write write) : size_(size), write_(std::move(write)) {
-  void* mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapped == MAP_FAILED)
+  data_ = os::reserve_pages(static_cast<size_t>(size));
+  if (data_ == nullptr)
     throw RequestError("there are no addresses for " + std::to_string(size) + " bytes of a tensor");
-  data_ = static_cast<uint8_t*>(mapped);
 }
 
 std::shared_ptr<const ComputedBytes> ComputedBytes::make(int64_t size, Write write) {
@@ -44,7 +41,7 @@ ComputedBytes::~ComputedBytes() {
     const std::lock_guard lock(registry().mutex);
     registry().all.erase(data_);
   }
-  munmap(data_, static_cast<size_t>(size_));
+  os::free_pages(data_, static_cast<size_t>(size_));
 }
 
 std::shared_ptr<const void> ComputedBytes::hold(const void* data) {
@@ -66,6 +63,8 @@ std::shared_ptr<const void> ComputedBytes::hold_these() const {
     writing_ = true;
     lock.unlock();
     try {
+      if (!os::commit(data_, static_cast<size_t>(size_)))
+        throw CapacityError("the system refused " + std::to_string(size_) + " bytes for a tensor");
       write_(data_);
     } catch (...) {
       clear();
@@ -87,6 +86,6 @@ void ComputedBytes::let_go() const {
   if (--holders_ == 0) clear();
 }
 
-void ComputedBytes::clear() const { madvise(data_, static_cast<size_t>(size_), MADV_DONTNEED); }
+void ComputedBytes::clear() const { os::decommit(data_, static_cast<size_t>(size_)); }
 
 }  // namespace oxibonsai

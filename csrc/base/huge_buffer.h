@@ -19,7 +19,7 @@ class HugeBuffer {
 
  private:
   uint8_t* data_ = nullptr;
-  void* mapped_ = nullptr;
+  uint8_t* mapped_ = nullptr;
   size_t mapped_size_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/bus_guard.h"
+#include "base/os/os.h"
 
 namespace oxibonsai {
 
@@ -32,7 +33,7 @@ class MappedFile {
 
  private:
   const std::string path_;
-  int file_ = -1;
+  os::File file_ = os::kNoFile;
   const uint8_t* data_ = nullptr;
   uint64_t size_ = 0;
   int64_t written_ = 0;  // when, in nanoseconds

@@ -1,7 +1,5 @@
 #include "base/thread_pool.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/os/os.h"
 
 namespace oxibonsai {
 
@@ -19,7 +18,7 @@ ThreadPool::ThreadPool(int threads) : size_(threads) {
 
 ThreadPool::~ThreadPool() {
   if (workers_ == nullptr) return;
-  if (owner_process_ != getpid()) {
+  if (owner_process_ != os::process_id()) {
     leave_behind();
     return;
   }
@@ -34,7 +33,7 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::start() {
   leave_behind();
   workers_ = std::make_unique<Workers>();
-  owner_process_ = getpid();
+  owner_process_ = os::process_id();
   for (int i = 1; i < size_; ++i)
     workers_->threads.emplace_back([&workers = *workers_, i] { serve(workers, i); });
 }
@@ -59,7 +58,7 @@ void ThreadPool::serve(Workers& workers, int index) {
 }
 
 void ThreadPool::offer(std::shared_ptr<StagedWork> work) {
-  if (owner_process_ != getpid()) start();
+  if (owner_process_ != os::process_id()) start();
   {
     const std::lock_guard<std::mutex> lock(workers_->mutex);
     workers_->work = std::move(work);

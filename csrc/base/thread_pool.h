@@ -56,7 +56,7 @@ class ThreadPool {
   void withdraw();
 
   const int size_;
-  long owner_process_ = 0;  // threads don't survive a fork: a child makes its own
+  int64_t owner_process_ = 0;  // threads don't survive a fork: a child makes its own
   std::mutex run_mutex_;
   std::unique_ptr<Workers> workers_;  // null until there is work to share
 };

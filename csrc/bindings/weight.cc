@@ -1,12 +1,11 @@
 #include "bindings/graph_class.h"
 
-#include <sys/mman.h>
-
 #include <limits>
 
 #include "base/check.h"
 #include "base/computed_bytes.h"
 #include "base/mapped_file.h"
+#include "base/os/os.h"
 #include "bindings/held_object.h"
 #include "format/gguf.h"
 
@@ -63,22 +62,22 @@ std::shared_ptr<Weight> weight_of_blocks(const std::string& name, const std::str
 // Zeros that have addresses and no memory.
 class NoBytes : public DataOwner {
  public:
-  explicit NoBytes(int64_t size) : size_(static_cast<size_t>(size)) {
-    mapped_ = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped_ == MAP_FAILED)
+  explicit NoBytes(int64_t size)
+      : size_(static_cast<size_t>(size)), mapped_(os::allocate_zeros(size_)) {
+    if (mapped_ == nullptr)
       throw RequestError("there are no addresses for a matrix of " + std::to_string(size) +
                          " bytes");
   }
-  ~NoBytes() override { munmap(mapped_, size_); }
+  ~NoBytes() override { os::free_pages(mapped_, size_); }
   NoBytes(const NoBytes&) = delete;
   NoBytes& operator=(const NoBytes&) = delete;
-  const uint8_t* data() const { return static_cast<const uint8_t*>(mapped_); }
+  const uint8_t* data() const { return mapped_; }
   void release(const uint8_t*, int64_t) const override {}
   bool maps_file() const override { return false; }
 
  private:
   const size_t size_;
-  void* mapped_;
+  uint8_t* const mapped_;
 };
 
 std::shared_ptr<Weight> computed_weight(const std::string& name, const std::string& type_name,

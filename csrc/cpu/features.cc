@@ -4,10 +4,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#elif defined(__aarch64__) && defined(__linux__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
 #endif
+
+#include "base/os/os.h"
 
 namespace oxibonsai::cpu {
 namespace {
@@ -52,11 +51,7 @@ Features detect() {
 Features detect() {
   Features f;
   f.neon = true;
-#if defined(__linux__)
-  f.dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-#elif defined(__APPLE__)
-  f.dotprod = true;  // every Apple 64-bit desktop processor
-#endif
+  f.dotprod = os::arm_has_dot_products();
   return f;
 }
 #else

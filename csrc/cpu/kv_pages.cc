@@ -1,13 +1,11 @@
 #include "cpu/kv_pages.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "base/os/os.h"
 #include "cpu/kv_layout.h"
 
 namespace oxibonsai::cpu {
@@ -26,18 +24,17 @@ KvPages::KvPages(std::vector<graph::PagedLayer> layers, std::vector<KvType> type
   if (pages > (int64_t{1} << 46) / page_bytes_)
     throw CapacityError("a KV cache of " + std::to_string(pages) + " pages of " +
                         std::to_string(page_bytes_) + " bytes is past any address space");
-  void* memory = mmap(nullptr, static_cast<size_t>(pages * page_bytes_), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED)
+  const auto bytes = static_cast<size_t>(pages * page_bytes_);
+  base_ = os::reserve_pages(bytes);
+  if (base_ == nullptr || !os::commit(base_, bytes)) {
+    if (base_ != nullptr) os::free_pages(base_, bytes);
     throw CapacityError("the system refused " + std::to_string(pages * page_bytes_) +
                         " bytes for the KV cache: choose a smaller context");
-  base_ = static_cast<uint8_t*>(memory);
-#if defined(MADV_HUGEPAGE)
-  madvise(memory, static_cast<size_t>(pages * page_bytes_), MADV_HUGEPAGE);  // advice only
-#endif
+  }
+  os::prefer_huge_pages(base_, bytes);
 }
 
-KvPages::~KvPages() { munmap(base_, static_cast<size_t>(pages_ * page_bytes_)); }
+KvPages::~KvPages() { os::free_pages(base_, static_cast<size_t>(pages_ * page_bytes_)); }
 
 uint8_t* KvPages::page(int64_t index) const {
   if (index < 0 || index >= pages_)
@@ -62,11 +59,7 @@ void KvPages::write(int64_t index, const uint8_t* data, int64_t bytes) {
 }
 
 void KvPages::release(int64_t index) {
-  const auto unit = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(page(index));
-  const uintptr_t first = (begin + unit - 1) / unit * unit;
-  const uintptr_t last = (begin + static_cast<uintptr_t>(page_bytes_)) / unit * unit;
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  os::discard_pages(page(index), static_cast<size_t>(page_bytes_));
 }
 
 }  // namespace oxibonsai::cpu

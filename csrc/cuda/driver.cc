@@ -4,16 +4,15 @@
 #include <map>
 #include <mutex>
 
+#include "base/os/os.h"
 #include "cuda/library.h"
 
 namespace oxibonsai::cuda {
 namespace {
 
-constexpr const char* kDriverLibrary = "libcuda.so.1";
-
 std::string library_name() {
   const char* named = std::getenv("OXIBONSAI_LIBCUDA");
-  return named == nullptr || *named == '\0' ? kDriverLibrary : named;
+  return named == nullptr || *named == '\0' ? os::kCudaDriverLibrary : named;
 }
 
 }  // namespace

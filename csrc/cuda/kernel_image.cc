@@ -1,12 +1,11 @@
 #include "cuda/kernel_image.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string_view>
 
+#include "base/os/os.h"
 #include "cuda/nvrtc.h"
 #include "gpu/embedded_kernels.h"
 
@@ -17,7 +16,7 @@ namespace fs = std::filesystem;
 using Image = std::vector<uint8_t>;
 
 fs::path kept_path(const Driver& driver, int generation, const std::string& folder) {
-  return fs::path(folder) /
+  return fs::u8path(folder) /
          ("sm_" + std::to_string(generation) + "-driver_" + std::to_string(driver.version) + "-" +
           std::string(gpu::kernel_digest()) + ".cubin");
 }
@@ -31,7 +30,8 @@ Image read(const fs::path& path) {
 void keep(const fs::path& path, const Image& image) {
   std::error_code ignored;
   fs::create_directories(path.parent_path(), ignored);
-  const fs::path part = path.string() + "." + std::to_string(getpid()) + ".part";
+  fs::path part = path;
+  part += "." + std::to_string(os::process_id()) + ".part";
   std::ofstream file(part, std::ios::binary);
   file.write(reinterpret_cast<const char*>(image.data()),
              static_cast<std::streamsize>(image.size()));

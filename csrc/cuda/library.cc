@@ -1,18 +1,16 @@
 #include "cuda/library.h"
 
-#include <dlfcn.h>
-
 #include "base/check.h"
+#include "base/os/os.h"
 
 namespace oxibonsai::cuda {
 namespace {
 
 void* open(const std::string& path) {
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle != nullptr) return handle;
-  const char* reason = dlerror();
-  throw UnsupportedError(
-      path + " cannot be opened: " + (reason == nullptr ? "no reason is given" : reason));
+  std::string reason;
+  void* const handle = os::open_library(path, &reason);
+  if (handle == nullptr) throw UnsupportedError(path + " cannot be opened: " + reason);
+  return handle;
 }
 
 }  // namespace
@@ -20,11 +18,11 @@ void* open(const std::string& path) {
 Library::Library(const std::string& path) : path_(path), handle_(open(path)) {}
 
 void* Library::symbol(const char* name, const char* advice) const {
-  void* found = dlsym(handle_, name);
+  void* found = os::find_symbol(handle_, name);
   if (found == nullptr) throw UnsupportedError(path_ + " has no " + name + "; " + advice);
   return found;
 }
 
-void* Library::optional_symbol(const char* name) const { return dlsym(handle_, name); }
+void* Library::optional_symbol(const char* name) const { return os::find_symbol(handle_, name); }
 
 }  // namespace oxibonsai::cuda

@@ -1,7 +1,7 @@
 #include "gpu/emulator/emulator_backend.h"
 
-#include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace oxibonsai::gpu::emulator {
 namespace {
@@ -11,18 +11,19 @@ class HostBuffer : public Buffer {
   HostBuffer(int64_t bytes, std::shared_ptr<std::atomic<int64_t>> used)
       : Buffer(bytes),
         used_(std::move(used)),
-        data_(static_cast<uint8_t*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256))) {
-    if (data_ == nullptr) throw std::bad_alloc();
+        data_(static_cast<uint8_t*>(::operator new(static_cast<size_t>(bytes), kAlignment))) {
     *used_ += bytes;
     std::memset(data_, 0xEE, static_cast<size_t>(bytes));
   }
   ~HostBuffer() override {
-    std::free(data_);
+    ::operator delete(data_, kAlignment);
     *used_ -= bytes();
   }
   uint8_t* data() const { return data_; }
 
  private:
+  static constexpr std::align_val_t kAlignment{256};
+
   const std::shared_ptr<std::atomic<int64_t>> used_;
   uint8_t* const data_;
 };
