@@ -151,7 +151,7 @@ _BPE = {"model": {"type": "BPE", "vocab": {}}}
         (
             {"config": {"model_type": "bonsai"}},
             UnsupportedError,
-            "type 'bonsai'; convert knows apertus, ",
+            "type 'bonsai'; convert knows afmoe, ",
         ),
         ({"config": {"hidden_act": "relu"}}, UnsupportedError, "hidden_act is 'relu'"),
         ({"config": {"is_decoder": True}}, UnsupportedError, "is_decoder is True"),
