@@ -67,7 +67,12 @@ def test_a_packaged_model_takes_what_the_estimate_says(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ctx", "parallel", "kv_type"), [(4096, 1, None), (2048, 4, "f16"), (1024, 1, "q8_0")]
+    ("ctx", "parallel", "kv_type"),
+    [
+        pytest.param(4096, 1, None, marks=pytest.mark.release),
+        (2048, 4, "f16"),
+        (1024, 1, "q8_0"),
+    ],
 )
 def test_smollm2_takes_what_the_estimate_says(
     smollm2_path: Path, ctx: int, parallel: int, kv_type: str | None
