@@ -53,10 +53,16 @@ class RunningServer:
         return sock
 
     def ask(
-        self, path: str, method: str = "GET", body: bytes | None = None, **headers: str
+        self,
+        path: str,
+        method: str = "GET",
+        body: bytes | None = None,
+        *,
+        patience: float = PATIENCE,
+        **headers: str,
     ) -> tuple[int, dict[str, str], Any]:
         """Status, headers, JSON body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience)
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
