@@ -31,11 +31,11 @@ from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import FromConfig, Tensor, bias, norm, weight
 from oxibonsai.graph import Builder, RopeConfig, Value
 
-_MOST_LAYERS = 9999
+MOST_LAYERS = 9999
 # Each layer has tensors, and the token table has the vocabulary's rows, so that no key can claim more.
 LAYER_COUNT = Kind(
     "u32",
-    lambda config, value, name: config.count(value, name, _MOST_LAYERS),
+    lambda config, value, name: config.count(value, name, MOST_LAYERS),
     lambda keys, key, default: keys.layers(),
 )
 VOCABULARY = Kind(

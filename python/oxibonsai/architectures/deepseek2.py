@@ -440,7 +440,7 @@ def _drafting(i: int) -> Iterator[Tensor]:
 def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
     """Return the hidden states after layer i; one that predicts further tokens is as any other."""
     h = latent_attention(g, c, w, i, norm(g, c, w, h, f"blk.{i}.attn_norm"), add=h)
-    return mixture.add_feed_forward(g, c, w, norm(g, c, w, h, f"blk.{i}.ffn_norm"), i, h)
+    return mixture.feed_forward_pass(g, c, w, norm(g, c, w, h, f"blk.{i}.ffn_norm"), i, add=h)
 
 
 V3 = Family(

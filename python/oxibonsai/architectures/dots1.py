@@ -78,7 +78,7 @@ def tensors(c: Config) -> Iterator[Entry]:
 def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
     """Return the hidden states after layer i."""
     h = qwen3.add_attention(g, c, w, i, h)
-    return mixture.add_feed_forward(g, c, w, norm(g, c, w, h, f"blk.{i}.ffn_norm"), i, h)
+    return mixture.feed_forward_pass(g, c, w, norm(g, c, w, h, f"blk.{i}.ffn_norm"), i, add=h)
 
 
 FAMILY = Family("dots1", ("dots1",), "Dots1", "dots.llm1", Config, tensors, layer)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from oxibonsai.architectures.decoder import MOST_LAYERS
 from oxibonsai.architectures.schema.fields import GgufKeys, Known, field
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Tensor, vector, weight
 
 NUM_DRAFTING = "num_nextn_predict_layers"
-_MOST_LAYERS = 9999
 _LAYER = re.compile(r"model\.layers\.([0-9]{1,4})\.")
 
 
@@ -33,7 +33,7 @@ class LayersOfPass:
     def read_config_json(self, config: ConfigJson, known: Known) -> int:
         """Return the value that ``config.json`` says."""
         name = "num_hidden_layers"
-        return config.count(config.get(name), name, _MOST_LAYERS)
+        return config.count(config.get(name), name, MOST_LAYERS)
 
     def write_config_json(self, value: int, c: Any) -> dict[str, Any]:
         """Return the field of ``config.json``."""

@@ -64,7 +64,9 @@ def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
         q, k = blocks.head_norms(g, c, w, q, k, i)
     q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
     h = blocks.attention_output(g, c, w, blocks.attention(g, c, q, k, v, i), i, add=h)
-    return mixture.add_feed_forward(g, c, w, norm(g, c, w, h, f"{b}.post_attention_norm"), i, h)
+    return mixture.feed_forward_pass(
+        g, c, w, norm(g, c, w, h, f"{b}.post_attention_norm"), i, add=h
+    )
 
 
 FAMILY = Family(

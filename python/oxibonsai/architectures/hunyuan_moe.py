@@ -112,7 +112,7 @@ def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
     q = g.head_norm(q, w.vector(f"{b}.attn_q_norm.weight", c.head_dim), eps)
     k = g.head_norm(k, w.vector(f"{b}.attn_k_norm.weight", c.head_dim), eps)
     h = blocks.attention_output(g, c, w, blocks.attention(g, c, q, k, v, i), i, add=h)
-    return mixture.add_feed_forward(g, c, w, norm(g, c, w, h, f"{b}.ffn_norm"), i, h)
+    return mixture.feed_forward_pass(g, c, w, norm(g, c, w, h, f"{b}.ffn_norm"), i, add=h)
 
 
 FAMILY = Family(

@@ -49,7 +49,7 @@ def tensors(c: Config) -> Iterator[Entry]:
 def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
     """Return the hidden states after layer i."""
     h = add_attention(g, c, w, i, h)
-    return mixture.add_feed_forward(g, c, w, norm(g, c, w, h, f"blk.{i}.ffn_norm"), i, h)
+    return mixture.feed_forward_pass(g, c, w, norm(g, c, w, h, f"blk.{i}.ffn_norm"), i, add=h)
 
 
 FAMILY = Family("minimax-m2", ("minimax_m2",), "MiniMaxM2", "MiniMax M2", Config, tensors, layer)

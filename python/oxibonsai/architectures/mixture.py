@@ -304,7 +304,7 @@ def shared_names(module: str) -> dict[str, str]:
 def feed_forward(
     c: Mixture, i: int, *, selection_bias_name: str = "mlp.gate.e_score_correction_bias"
 ) -> Iterator[Tensor]:
-    """Yield the tensors of :func:`add_feed_forward` under DeepSeek's names."""
+    """Yield the tensors of :func:`feed_forward_pass` under DeepSeek's names."""
     if i < c.first_dense_layers:
         yield from matrices(i, MLP)
         return
@@ -321,11 +321,6 @@ def add_experts(
     """Return h and what the experts of layer i give of x, by the scores alone."""
     routing = experts.route(g, c, w, x, i)
     return g.add(h, experts.gated_experts(g, c, w, x, i, routing, g.swiglu))
-
-
-def add_feed_forward(g: Builder, c: Mixture, w: Weights, x: Value, i: int, h: Value) -> Value:
-    """Return h and what layer i makes of x; see :func:`feed_forward_pass`."""
-    return feed_forward_pass(g, c, w, x, i, add=h)
 
 
 def feed_forward_pass(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oxibonsai.architectures import decoder
-from oxibonsai.architectures.decoder import Decoder
+from oxibonsai.architectures.decoder import MOST_LAYERS, Decoder
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Weights
@@ -22,8 +22,6 @@ from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Entry
 from oxibonsai.graph import Builder, RopeConfig, Value
 
-_MOST_LAYERS = 9999
-
 
 class LayersOfPass:
     """The layers that a token goes through, each as often as it does; files and folders count each once."""
@@ -31,10 +29,10 @@ class LayersOfPass:
     def read_config_json(self, config: ConfigJson, known: Known) -> int:
         """Return the value that ``config.json`` says."""
         loops = config.fields.get("num_loops", 1)
-        layers = config.count(config.get("num_hidden_layers"), "num_hidden_layers", _MOST_LAYERS)
-        total = layers * config.count(loops, "num_loops", _MOST_LAYERS)
-        if total > _MOST_LAYERS:
-            raise config.fail(f"{layers} layers, {loops} times each, are more than {_MOST_LAYERS}")
+        layers = config.count(config.get("num_hidden_layers"), "num_hidden_layers", MOST_LAYERS)
+        total = layers * config.count(loops, "num_loops", MOST_LAYERS)
+        if total > MOST_LAYERS:
+            raise config.fail(f"{layers} layers, {loops} times each, are more than {MOST_LAYERS}")
         return total
 
     def write_config_json(self, value: int, c: Any) -> dict[str, Any]:
@@ -44,8 +42,8 @@ class LayersOfPass:
     def read_gguf(self, keys: Keys, known: Known) -> int:
         """Return the value that a file says."""
         layers, loops = keys.layers(), keys.integer("num_loops", 1)
-        if layers * loops > _MOST_LAYERS:
-            raise keys.fail(f"{layers} layers, {loops} times each, are more than {_MOST_LAYERS}")
+        if layers * loops > MOST_LAYERS:
+            raise keys.fail(f"{layers} layers, {loops} times each, are more than {MOST_LAYERS}")
         return layers * loops
 
     def write_gguf(self, value: int, c: Any) -> GgufKeys:

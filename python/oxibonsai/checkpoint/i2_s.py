@@ -86,7 +86,7 @@ class I2sTensor:
         where = f"{self.path}: the scale of tensor {self.name} of type I2_S"
         scale = ternary_scale(float(stored[-_SCALE_BYTES:][:4].view("<f4")[0]), where)
         codes = stored[:-_SCALE_BYTES].reshape(-1, _SUPERBLOCK // 4)
-        if (codes & codes >> 1 & 0x55).any():
+        if has_code_3(codes):
             raise FormatError(
                 f"{self.path}: tensor {self.name} of type I2_S holds the code 3, which stands for no "
                 "weight: the file is damaged, or written in another layout of I2_S"
@@ -96,6 +96,11 @@ class I2sTensor:
             return _with_scale(_packed(quarters, axis=1).reshape(-1, 64), scale, first=False)
         neighbours = quarters.reshape(-1, _SUPERBLOCK // 4, 4)
         return _with_scale(_packed(neighbours, axis=2), scale, first=True)
+
+
+def has_code_3(codes: Bytes) -> bool:
+    """Return whether one of the four codes in a byte is 3, which stands for no ternary weight."""
+    return bool((codes & codes >> 1 & 0x55).any())
 
 
 def ternary_scale(scale: float, where: str) -> np.float16:

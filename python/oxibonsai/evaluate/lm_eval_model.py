@@ -169,7 +169,7 @@ class OxiBonsaiLM(TemplateLM):  # type: ignore[misc]  # the harness may not be i
             ]
             windows += [self._continuation(context, tokens) for context, tokens in cut]
             counts.append(len(cut))
-        of_window = {i: score for i, score in self._scores(windows, disable_tqdm)}
+        of_window = dict(self._scores(windows, disable_tqdm))
         scores = (of_window[i].log_likelihood for i in range(len(windows)))
         results = [sum(next(scores) for _ in range(count)) for count in counts]
         for request, result in zip(requests, results, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from oxibonsai.checkpoint.float_types import Floats, widened
-from oxibonsai.checkpoint.i2_s import ternary_scale
+from oxibonsai.checkpoint.i2_s import has_code_3, ternary_scale
 from oxibonsai.checkpoint.safetensors_file import StoredTensor
 from oxibonsai.errors import FormatError, UnsupportedError
 
@@ -50,7 +50,7 @@ class BitNetParameter:
             UnsupportedError: A float16 cannot hold the scale.
         """
         packed = self.packed.read("u1")
-        if (packed & packed >> 1 & 0x55).any():
+        if has_code_3(packed):
             raise FormatError(
                 f"{self.packed.path}: {self.packed.name} holds the code 3, which stands for no weight"
             )
