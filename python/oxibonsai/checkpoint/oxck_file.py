@@ -24,6 +24,7 @@ from oxibonsai.checkpoint.lazy_model import Bytes, LazyModel
 from oxibonsai.checkpoint.metadata import Metadata
 from oxibonsai.checkpoint.safetensors_file import StoredTensor
 from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.files.json_object import unique_keys
 
 MAGIC, VERSION = b"OXCK", 1
 SUFFIX = ".oxck"
@@ -165,7 +166,7 @@ def _tensor(cursor: _Cursor, what: str, file: _core.MappedFile) -> StoredTensor:
 
 def _metadata(path: Path, text: bytes) -> Metadata:
     try:
-        found = json.loads(text, object_pairs_hook=_without_twins)
+        found = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as e:
         raise FormatError(f"{path}: the metadata is no JSON object: {e}") from e
     if not isinstance(found, dict):
@@ -182,13 +183,6 @@ def _is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands in it twice")
-    return found
 
 
 def _value(path: Path, key: str, told: Any) -> tuple[Any, str]:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from oxibonsai.errors import RequestError
+from oxibonsai.files.json_object import unique_keys
 from oxibonsai.server.settings import ENV_PREFIX, Settings
 
 if sys.version_info >= (3, 11):
@@ -75,7 +76,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             table = (
-                json.load(file, object_pairs_hook=_unique) if kind == "JSON" else tomllib.load(file)
+                json.load(file, object_pairs_hook=unique_keys)
+                if kind == "JSON"
+                else tomllib.load(file)
             )
     except OSError as e:
         raise RequestError(f"cannot read the configuration {path}: {e.strerror}") from e
@@ -98,14 +101,6 @@ def _read_config(path: Path) -> dict[str, Any]:
             )
         values[field] = value
     return values
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a JSON object; like TOML, refuse a key that is there twice."""
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise ValueError("an object has the same key twice")
-    return table
 
 
 def _sentence(error: ValidationError, origin: Mapping[str, str]) -> str:
