@@ -127,6 +127,13 @@ def test_fixed_compares_types(value: Any, other: Any) -> None:
         described.read_gguf(keys_of("toy", {"toy.it": other}), {})
 
 
+def test_a_fixed_field_that_transformers_would_read_otherwise_must_be_there() -> None:
+    described = Fixed(True, name="it", required=True)
+    assert described.read_config_json(config_json(it=True), {}) is True
+    with pytest.raises(UnsupportedError, match=r"config\.json: it is missing; known is True"):
+        described.read_config_json(config_json(), {})
+
+
 def test_what_readers_of_a_file_know_is_refused_in_a_folder_that_says_otherwise() -> None:
     described = Implied("heads", lambda known: 2 * known["num_layers"])
     assert described.read_config_json(config_json(), {"num_layers": 3}) == 6

@@ -111,7 +111,7 @@ def test_documents_of_anthropics_api_are_read(client: FlaskClient, prompts: list
     plain = {"type": "text", "media_type": "text/plain", "data": "It was sold in 2001."}
     content = [
         {"type": "document", "source": source, "title": "bridge.pdf", "context": CONTEXT},
-        {"type": "document", "source": plain},
+        {"type": "document", "source": plain, "citations": {"enabled": False}},
         ASK,
     ]
     body = {"model": "tiny", "max_tokens": 2, "messages": [{"role": "user", "content": content}]}
@@ -120,6 +120,15 @@ def test_documents_of_anthropics_api_are_read(client: FlaskClient, prompts: list
     found = (CONTEXT, "Document bridge.pdf, 2 pages:", *TEXTS, plain["data"], "When?")
     places = [prompts[0].index(t) for t in found]
     assert places == sorted(places)
+
+
+def test_citations_are_refused(client: FlaskClient) -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": "It was sold in 2001."}
+    document = {"type": "document", "source": source, "citations": {"enabled": True}}
+    messages = [{"role": "user", "content": [document, ASK]}]
+    answer = client.post("/v1/messages", json={"model": "tiny", "max_tokens": 2, "messages": messages})
+    assert answer.status_code == 400
+    assert "citations are not supported" in answer.get_json()["error"]["message"]
 
 
 def test_a_scanned_page_is_a_picture_for_a_model_that_sees(

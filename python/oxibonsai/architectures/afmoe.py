@@ -43,7 +43,7 @@ class Config(GroupedExperts, Mixture):
     """The fields of a model."""
 
     attention_bias: bool = fixed(False, name="attention_bias")
-    mup_enabled: bool = fixed(True, name="mup_enabled")  # files can't say otherwise
+    mup_enabled: bool = fixed(True, name="mup_enabled", required=True)  # GGUF has no key for it
     shared_intermediate_size: int = field(SharedExperts("num_shared_experts", told=False))
     first_dense_layers: int = count_or_zero(
         "num_dense_layers", "leading_dense_block_count", default=1

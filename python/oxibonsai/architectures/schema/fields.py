@@ -155,6 +155,7 @@ class Fixed:
         key: Of the file; empty: it has none.
         kind: GGUF's type.
         written: Whether ``config.json`` gets it.
+        required: Whether ``config.json`` must say it, because transformers' default is another value.
     """
 
     value: Any
@@ -163,10 +164,13 @@ class Fixed:
     key: str = ""
     kind: str = ""
     written: bool = True
+    required: bool = False
 
     def read_config_json(self, config: ConfigJson, known: Known) -> Any:
         """Return the value; UnsupportedError where ``config.json`` says another one."""
         if not self.name or self.name not in config.fields:
+            if self.required:
+                raise config.unsupported(f"{self.name} is missing; known is {self.value!r}")
             return self.value
         stated, meant = config.fields[self.name], (self.value, *self.also)
         if not any(_same(stated, value) for value in meant):

@@ -69,6 +69,18 @@ class StoredSource(Fields):
     file_id: str
 
 
+class Citations(Fields):
+    """Whether the answer shall cite a document."""
+
+    enabled: bool = False
+
+    @model_validator(mode="after")
+    def _none(self) -> Citations:
+        if self.enabled:
+            raise ValueError("citations are not supported: leave citations out or set enabled to false")
+        return self
+
+
 class DocumentBlock(Fields):
     """A document: a PDF file or a text."""
 
@@ -76,6 +88,7 @@ class DocumentBlock(Fields):
     source: Annotated[PdfSource | PlainTextSource | StoredSource, Field(discriminator="type")]
     title: str | None = None
     context: str | None = None
+    citations: Citations | None = None
 
 
 class ThinkingBlock(Fields):
