@@ -126,7 +126,9 @@ def test_citations_are_refused(client: FlaskClient) -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "It was sold in 2001."}
     document = {"type": "document", "source": source, "citations": {"enabled": True}}
     messages = [{"role": "user", "content": [document, ASK]}]
-    answer = client.post("/v1/messages", json={"model": "tiny", "max_tokens": 2, "messages": messages})
+    answer = client.post(
+        "/v1/messages", json={"model": "tiny", "max_tokens": 2, "messages": messages}
+    )
     assert answer.status_code == 400
     assert "citations are not supported" in answer.get_json()["error"]["message"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -34,5 +35,6 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make a JSON object, as ``object_pairs_hook``; ValueError for a key that is there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("an object has the same key twice")
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {twice[:80]!r} is there twice in one object")
     return found

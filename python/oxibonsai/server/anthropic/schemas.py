@@ -77,7 +77,9 @@ class Citations(Fields):
     @model_validator(mode="after")
     def _none(self) -> Citations:
         if self.enabled:
-            raise ValueError("citations are not supported: leave citations out or set enabled to false")
+            raise ValueError(
+                "citations are not supported: leave citations out or set enabled to false"
+            )
         return self
 
 
