@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import ziglang
+from packaging.utils import parse_wheel_filename
 
 from python_headers import debian_headers
 from sbom import write_sbom
@@ -214,17 +216,32 @@ def linked_licences() -> dict[str, Path]:
 def audit(wheel: Path, name: str, output: Path) -> Path:
     """Check a wheel, give it the platform tag that it has earned, and move it to the output folder."""
     output.mkdir(parents=True, exist_ok=True)
-    # Fails if the module asks for a newer glibc; no library is copied in, because none is linked.
+    # auditwheel takes the names of this machine's processor alone, so that it is asked for the best tag
+    # and that is compared here. No library is copied into the wheel, because none is linked.
     repaired = wheel.parent / "repaired"
-    options = ("--plat", name, "--only-plat", "--wheel-dir", str(repaired))
+    options = ("--plat", "auto", "--only-plat", "--wheel-dir", str(repaired))
     run_module("auditwheel", "repair", *options, wheel)
     (wheel,) = repaired.glob("*.whl")
+    if not any(runs_where(tag.platform, name) for tag in parse_wheel_filename(wheel.name)[3]):
+        raise SystemExit(f"{wheel.name} needs a newer C library than {name} promises")
+    retagged = run_module("wheel", "tags", "--remove", "--platform-tag", name, wheel).split()[-1]
+    wheel = repaired / retagged
     # W002, the same file twice: the licences of the page's scripts are beside them, too.
     run_module("check_wheel_contents", "--ignore", "W002", wheel)
     size = wheel.stat().st_size
     if size > LIMIT_BYTES:
         raise SystemExit(f"{wheel.name}: {size} bytes, more than the limit of {LIMIT_BYTES}")
     return Path(shutil.move(wheel, output / wheel.name))
+
+
+def runs_where(tag: str, promised: str) -> bool:
+    """Return whether a wheel with a platform tag runs wherever another tag's wheels do."""
+    form = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
+    own, other = form.fullmatch(tag), form.fullmatch(promised)
+    if own is None or other is None:
+        return tag == promised
+    versions = [(int(m[2]), int(m[3])) for m in (own, other)]
+    return own[1] == other[1] and own[4] == other[4] and versions[0] <= versions[1]
 
 
 def write_checksums(output: Path) -> None:

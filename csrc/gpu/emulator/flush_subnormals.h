@@ -9,9 +9,15 @@
 namespace oxibonsai::gpu::emulator {
 
 // While an object of this class lives, the calling thread's subnormal results and operands become
-// zero, if asked for.
+// zero, if asked for and where the processor has such a mode.
 class FlushSubnormals {
  public:
+#if defined(__x86_64__) || defined(__aarch64__)
+  static constexpr bool kAvailable = true;
+#else
+  static constexpr bool kAvailable = false;
+#endif
+
   explicit FlushSubnormals(bool flush) : before_(mode()) {
     if (flush) set_mode(before_ | kFlush);
   }
@@ -32,6 +38,10 @@ class FlushSubnormals {
     return value;
   }
   static void set_mode(uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
+#else
+  static constexpr uint64_t kFlush = 0;
+  static uint64_t mode() { return 0; }
+  static void set_mode(uint64_t) {}
 #endif
   const uint64_t before_;
 };
