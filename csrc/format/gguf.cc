@@ -6,6 +6,10 @@
 #include "format/cursor.h"
 #include "format/gguf_layout.h"
 
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "Files and weights are used as they lie in memory: big-endian processors are not supported."
+#endif
+
 namespace oxibonsai::format {
 namespace {
 
