@@ -115,6 +115,7 @@ def cmake_defines(platform: Platform, python: str, work: Path, ptx: bool) -> dic
         # pybind11 tries them, for each of which Zig would compile its C++ library anew.
         "HAS_FLTO": "OFF",
         "HAS_FLTO_THIN": "OFF",
+        "PYBIND11_USE_CROSSCOMPILING": "ON",  # Python_EXECUTABLE may be of another version
         "Python_EXECUTABLE": sys.executable,
         "Python_INCLUDE_DIR": str(include_folder(platform, python, work)),
         "PYTHON_MODULE_EXTENSION": suffix,
