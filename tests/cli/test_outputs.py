@@ -32,7 +32,7 @@ DOWNLOADED = bytes(range(256)) * 1000
 
 # Paths that a command only reads. All others are outputs, and have the types that this test knows.
 READ = {
-    "config", "file", "chat_template_file", "tools", "load_path", "prompt_file", "image",
+    "config", "file", "files", "chat_template_file", "tools", "load_path", "prompt_file", "image",
     "batch_prompts_file", "config_from_metadata", "references", "folder", "prompts", "kl_base",
     "imatrix_path", "texts", "tokenizer", "held_out", "init", "teacher", "system_prompt_file",
     "mcp_servers_config", "include_path",
@@ -123,6 +123,10 @@ CASES = {
     ("perplexity", "save_kl_base"): Case(
         lambda w: ["perplexity", w.model, "-f", w.text, "-c", 32, "--chunks", 2, "--save-kl-base", "OUT"],
         b"_logits_",
+    ),
+    ("compare", "output"): Case(
+        lambda w: ["compare", w.model, w.model, "-f", w.text, "-c", 32, "--chunks", 2, "-p", 0,
+                   "-n", 0, "--no-plots", "-o", "OUT"], b"# Comparison",
     ),
     ("imatrix", "out"): Case(
         lambda w: ["imatrix", w.model, "-f", w.text, "-c", 32, "--chunks", 3, "-o", "OUT",

@@ -40,6 +40,7 @@ COMMANDS = {
     "verify": "Check a model file's structure, sizes and scales.",
     "bench": "Measure prompt and generation speed.",
     "perplexity": "Measure how well a model predicts a text, or how far it is from another.",
+    "compare": "Compare two models: perplexity, divergence, speed and memory.",
     "eval": "Run benchmarks of lm-evaluation-harness.",
     "imatrix": "Compute which columns of a model's weights matter most.",
     "convert": "Make a GGUF file of a Hugging Face model.",
