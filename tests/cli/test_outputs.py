@@ -183,7 +183,8 @@ def test_every_output_has_a_case() -> None:
     taken_apart = {("quantize", "out")}  # among the words of llama-quantize
     assert of_type(OutputFile) | taken_apart == set(CASES)
     assert of_type(OutputFolder) == {
-        ("split", "out"), ("train", "out"), ("image", "steps_folder"), ("eval", "output")
+        ("split", "out"), ("train", "out"), ("image", "steps_folder"), ("eval", "output"),
+        ("merge-models", "out"),
     }  # fmt: skip
 
 

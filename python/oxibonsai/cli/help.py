@@ -54,6 +54,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "convert": ("oxibonsai convert FOLDER model.gguf", "oxibonsai convert hf:ORG/REPO model.gguf"),
     "split": ("oxibonsai split model.gguf model --max-size 2G",),
     "merge": ("oxibonsai merge model-00001-of-00003.gguf model.gguf",),
+    "merge-models": ("oxibonsai merge-models config.yaml merged.gguf --type Q4_K_M",),
     "serve": ("oxibonsai serve --model model.gguf --port 8080",),
 }
 

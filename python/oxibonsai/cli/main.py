@@ -48,6 +48,7 @@ COMMANDS = {
     "train": "Train a small model whose weights are binary or ternary.",
     "split": "Cut a model file into shards.",
     "merge": "Join the shards of a model.",
+    "merge-models": "Merge models by a configuration of mergekit.",
     "serve": "Serve a model over HTTP.",
     "completion": "Print what lets a shell complete commands and options.",
     "cache": "List or clear the packed weights kept on disk.",
@@ -165,8 +166,8 @@ def find_command(name: str) -> click.Command | None:
     name = _ALIASES.get(name, name)
     if name not in COMMANDS:
         return None
-    module = "tokenize" if name == "detokenize" else name
-    function = "list_models" if name == "list" else name
+    module = "tokenize" if name == "detokenize" else name.replace("-", "_")
+    function = "list_models" if name == "list" else name.replace("-", "_")
     command: click.Command = getattr(import_module(f"oxibonsai.cli.{module}"), function)
     command.short_help = COMMANDS[name]
     arrange(name, command)
