@@ -58,7 +58,8 @@ def merge_models(
     else:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise RequestError(f"{out} is there already: name a new folder, or a file NAME.gguf")
-        make_folder(parent := out.absolute().parent)
+        out = out.resolve()
+        make_folder(parent := out.parent)
     with TemporaryDirectory(dir=parent, prefix=".merge-") as scratch:
         made = Path(scratch) / "merged" / out.name.removesuffix(GGUF_SUFFIX)
         _run_mergekit(text, config, made, Path(scratch), seed)

@@ -417,8 +417,16 @@ def run_eval(world: World, out: Path | str) -> int:
     return _run([*line, "-o", str(out)])
 
 
+def run_merge_models(world: World, out: Path | str) -> int:
+    config = world.folder / "merge.yaml"
+    models = [{"model": str(world.model), "parameters": {"weight": 1.0}}]
+    config.write_text(json.dumps({"merge_method": "linear", "dtype": "float32", "models": models}))
+    return _run(["merge-models", str(config), str(out)])
+
+
 FOLDERS = {("split", "out"): run_split, ("train", "out"): run_train,
-           ("image", "steps_folder"): run_steps, ("eval", "output"): run_eval}  # fmt: skip
+           ("image", "steps_folder"): run_steps, ("eval", "output"): run_eval,
+           ("merge-models", "out"): run_merge_models}  # fmt: skip
 Write = Callable[[World, "Path | str"], int]
 
 
@@ -426,6 +434,8 @@ Write = Callable[[World, "Path | str"], int]
 def write(request: pytest.FixtureRequest) -> Write:
     if request.param[0] == "eval":
         pytest.importorskip("lm_eval", reason="needs the extra eval")
+    if request.param[0] == "merge-models":
+        pytest.importorskip("mergekit", reason="needs the extra merge")
     if request.param[0] == "train":
         for name in ("torch", "transformers", "matplotlib"):
             pytest.importorskip(name, reason="training needs the train extra")
