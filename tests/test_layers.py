@@ -112,6 +112,7 @@ PYTHON = {
         "tokenizer",
         "_core",
     },
+    "merging": {"errors", "files", "sources", "devices", "loading", "convert", "export"},
     "tokenizer": {"errors", "files", "checkpoint", "_core"},
     "chat_template": {"errors"},
     "sampling": {"errors", "_core"},
@@ -139,6 +140,7 @@ PYTHON = {
         "loadtest",
         "server",
         "imatrix",
+        "merging",
         "train",
     },
     "distributed": {

@@ -32,7 +32,7 @@ DOWNLOADED = bytes(range(256)) * 1000
 
 # Paths that a command only reads. All others are outputs, and have the types that this test knows.
 READ = {
-    "config", "file", "chat_template_file", "tools", "load_path", "prompt_file", "image",
+    "config", "file", "files", "chat_template_file", "tools", "load_path", "prompt_file", "image",
     "batch_prompts_file", "config_from_metadata", "references", "folder", "prompts", "kl_base",
     "imatrix_path", "texts", "tokenizer", "held_out", "init", "teacher", "system_prompt_file",
     "mcp_servers_config", "include_path",
@@ -124,6 +124,10 @@ CASES = {
         lambda w: ["perplexity", w.model, "-f", w.text, "-c", 32, "--chunks", 2, "--save-kl-base", "OUT"],
         b"_logits_",
     ),
+    ("compare", "output"): Case(
+        lambda w: ["compare", w.model, w.model, "-f", w.text, "-c", 32, "--chunks", 2, "-p", 0,
+                   "-n", 0, "--no-plots", "-o", "OUT"], b"# Comparison",
+    ),
     ("imatrix", "out"): Case(
         lambda w: ["imatrix", w.model, "-f", w.text, "-c", 32, "--chunks", 3, "-o", "OUT",
                    "--output-frequency", 1], GGUF,
@@ -179,7 +183,8 @@ def test_every_output_has_a_case() -> None:
     taken_apart = {("quantize", "out")}  # among the words of llama-quantize
     assert of_type(OutputFile) | taken_apart == set(CASES)
     assert of_type(OutputFolder) == {
-        ("split", "out"), ("train", "out"), ("image", "steps_folder"), ("eval", "output")
+        ("split", "out"), ("train", "out"), ("image", "steps_folder"), ("eval", "output"),
+        ("merge-models", "out"),
     }  # fmt: skip
 
 
@@ -412,8 +417,16 @@ def run_eval(world: World, out: Path | str) -> int:
     return _run([*line, "-o", str(out)])
 
 
+def run_merge_models(world: World, out: Path | str) -> int:
+    config = world.folder / "merge.yaml"
+    models = [{"model": str(world.model), "parameters": {"weight": 1.0}}]
+    config.write_text(json.dumps({"merge_method": "linear", "dtype": "float32", "models": models}))
+    return _run(["merge-models", str(config), str(out)])
+
+
 FOLDERS = {("split", "out"): run_split, ("train", "out"): run_train,
-           ("image", "steps_folder"): run_steps, ("eval", "output"): run_eval}  # fmt: skip
+           ("image", "steps_folder"): run_steps, ("eval", "output"): run_eval,
+           ("merge-models", "out"): run_merge_models}  # fmt: skip
 Write = Callable[[World, "Path | str"], int]
 
 
@@ -421,6 +434,8 @@ Write = Callable[[World, "Path | str"], int]
 def write(request: pytest.FixtureRequest) -> Write:
     if request.param[0] == "eval":
         pytest.importorskip("lm_eval", reason="needs the extra eval")
+    if request.param[0] == "merge-models":
+        pytest.importorskip("mergekit", reason="needs the extra merge")
     if request.param[0] == "train":
         for name in ("torch", "transformers", "matplotlib"):
             pytest.importorskip(name, reason="training needs the train extra")

@@ -13,6 +13,7 @@ from oxibonsai.evaluate.statistics import (
     exponential,
     mean,
     percentiles,
+    ratio,
     root,
 )
 
@@ -21,6 +22,15 @@ def test_the_error_of_a_mean() -> None:
     # Variance 2/3, over the two degrees of freedom that are left.
     assert mean(np.array([1.0, 2.0, 3.0])) == Estimate(2.0, pytest.approx(math.sqrt(1 / 3)))
     assert mean(np.array([5.0])) == Estimate(5.0, 0.0)
+
+
+def test_a_ratio_of_sums() -> None:
+    # With equal weights it is a mean; with values that follow their weights there is no error.
+    assert ratio(np.array([1.0, 3.0]), np.array([1.0, 1.0])) == Estimate(2.0, pytest.approx(1.0))
+    assert ratio(np.array([2.0, 6.0]), np.array([1.0, 3.0])) == Estimate(2.0, 0.0)
+    # 12 of 4; rests 3 - 3 * 1, 3 - 3 * 2, 6 - 3 * 1: variance 6, over two, beside a mean of 4/3.
+    found = ratio(np.array([3.0, 3.0, 6.0]), np.array([1.0, 2.0, 1.0]))
+    assert found == Estimate(3.0, pytest.approx(math.sqrt(6 / 2) / (4 / 3)))
 
 
 def test_errors_carry_over_to_first_order() -> None:

@@ -12,6 +12,7 @@ import rich_click as click
 
 from oxibonsai.cli.output import OutputFile
 from oxibonsai.errors import OxiBonsaiError, RequestError
+from oxibonsai.files.figures import require_matplotlib
 from oxibonsai.files.step_progress import step_progress
 from oxibonsai.files.whole_file import is_standard_output, make_room, written_whole
 
@@ -107,7 +108,7 @@ def serve(
     if raw and json_file is None:
         raise RequestError("--raw goes into the JSON: give --json too")
     if plot_file is not None:
-        report.require_matplotlib()
+        require_matplotlib()
     for place in (json_file, plot_file):
         if place is not None:
             make_room(place)  # before minutes of load whose figures could not be kept

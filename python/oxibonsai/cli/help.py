@@ -49,10 +49,12 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "verify": ("oxibonsai verify model.gguf",),
     "bench": ("oxibonsai bench model.gguf -p 512 -n 128",),
     "perplexity": ("oxibonsai perplexity model.gguf -f text.txt",),
+    "compare": ("oxibonsai compare model-F16.gguf model-Q1_0.gguf -f text.txt -o compare.md",),
     "eval": ("oxibonsai eval model.gguf --tasks hellaswag,arc_easy --limit 100 -o results",),
     "convert": ("oxibonsai convert FOLDER model.gguf", "oxibonsai convert hf:ORG/REPO model.gguf"),
     "split": ("oxibonsai split model.gguf model --max-size 2G",),
     "merge": ("oxibonsai merge model-00001-of-00003.gguf model.gguf",),
+    "merge-models": ("oxibonsai merge-models config.yaml merged.gguf --type Q4_K_M",),
     "serve": ("oxibonsai serve --model model.gguf --port 8080",),
 }
 

@@ -40,6 +40,7 @@ COMMANDS = {
     "verify": "Check a model file's structure, sizes and scales.",
     "bench": "Measure prompt and generation speed.",
     "perplexity": "Measure how well a model predicts a text, or how far it is from another.",
+    "compare": "Compare two models: perplexity, divergence, speed and memory.",
     "eval": "Run benchmarks of lm-evaluation-harness.",
     "imatrix": "Compute which columns of a model's weights matter most.",
     "convert": "Make a GGUF file of a Hugging Face model.",
@@ -47,6 +48,7 @@ COMMANDS = {
     "train": "Train a small model whose weights are binary or ternary.",
     "split": "Cut a model file into shards.",
     "merge": "Join the shards of a model.",
+    "merge-models": "Merge models by a configuration of mergekit.",
     "serve": "Serve a model over HTTP.",
     "completion": "Print what lets a shell complete commands and options.",
     "cache": "List or clear the packed weights kept on disk.",
@@ -164,8 +166,8 @@ def find_command(name: str) -> click.Command | None:
     name = _ALIASES.get(name, name)
     if name not in COMMANDS:
         return None
-    module = "tokenize" if name == "detokenize" else name
-    function = "list_models" if name == "list" else name
+    module = "tokenize" if name == "detokenize" else name.replace("-", "_")
+    function = "list_models" if name == "list" else name.replace("-", "_")
     command: click.Command = getattr(import_module(f"oxibonsai.cli.{module}"), function)
     command.short_help = COMMANDS[name]
     arrange(name, command)

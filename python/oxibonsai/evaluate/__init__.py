@@ -1,5 +1,6 @@
 """How well a model predicts a text, and how far it is from another model's predictions."""
 
+from oxibonsai.evaluate.comparison import Comparison, TextScores, compare_models
 from oxibonsai.evaluate.continuations import (
     Continuation,
     ContinuationScore,
@@ -12,6 +13,7 @@ from oxibonsai.evaluate.statistics import Estimate
 from oxibonsai.evaluate.windows import Window, cut_windows, text_tokens
 
 __all__ = [
+    "Comparison",
     "Continuation",
     "ContinuationScore",
     "Divergence",
@@ -19,8 +21,10 @@ __all__ = [
     "KlBase",
     "KlBaseWriter",
     "Perplexity",
+    "TextScores",
     "Window",
     "base_bytes",
+    "compare_models",
     "cut_windows",
     "measure_divergence",
     "measure_perplexity",

@@ -15,6 +15,7 @@ from oxibonsai.evaluate.perplexity import Row, log_of_sum, scored_rows
 from oxibonsai.evaluate.statistics import (
     Estimate,
     correlation,
+    difference,
     exponential,
     mean,
     percentiles,
@@ -101,7 +102,7 @@ def measure_divergence(
             positions.append(compare_rows(row, base_row, target))
         if progress is not None:
             progress(chunk + 1, float(np.mean([p[2] for p in positions])))
-    return _summary(positions, count)
+    return summarize(positions, count)
 
 
 def compare_rows(
@@ -127,7 +128,13 @@ def compare_rows(
     return total - float(row[target]), -float(base_log_probs[target]), divergence, same
 
 
-def _summary(positions: list[tuple[float, float, float, bool]], windows: int) -> Divergence:
+def summarize(positions: list[tuple[float, float, float, bool]], windows: int) -> Divergence:
+    """Return the figures of all positions.
+
+    Args:
+        positions: What :func:`compare_rows` gives for each.
+        windows: Windows that they are from.
+    """
     nll, base_nll, kl = (np.array([p[i] for p in positions], dtype=np.float64) for i in range(3))
     log_ratio = mean(nll - base_nll)
     ppl, base_ppl = exponential(mean(nll)), exponential(mean(base_nll))
@@ -137,7 +144,7 @@ def _summary(positions: list[tuple[float, float, float, bool]], windows: int) ->
         base_ppl=base_ppl,
         log_ratio=log_ratio,
         ratio=exponential(log_ratio),
-        difference=_difference(ppl, base_ppl, correlation(nll, base_nll)),
+        difference=difference(ppl, base_ppl, correlation(nll, base_nll)),
         correlation=correlation(nll, base_nll),
         kl=mean(kl),
         kl_percentiles=percentiles(kl, _KL_PERCENTS),
@@ -149,9 +156,3 @@ def _summary(positions: list[tuple[float, float, float, bool]], windows: int) ->
         tokens=len(positions),
         windows=windows,
     )
-
-
-def _difference(a: Estimate, b: Estimate, correlation: float) -> Estimate:
-    """Return ``a - b`` of two correlated estimates."""
-    variance = a.error**2 + b.error**2 - 2.0 * correlation * a.error * b.error
-    return Estimate(a.value - b.value, max(variance, 0.0) ** 0.5)

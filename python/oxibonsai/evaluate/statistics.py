@@ -32,6 +32,19 @@ def exponential(log: Estimate) -> Estimate:
     return Estimate(value, value * log.error)
 
 
+def ratio(values: Values, weights: Values) -> Estimate:
+    """Return the sum of values as a multiple of that of weights, pair by pair, the error to first order."""
+    found = float(values.sum() / weights.sum())
+    rest = mean(values - found * weights)
+    return Estimate(found, rest.error / float(weights.mean()))
+
+
+def difference(a: Estimate, b: Estimate, correlation: float) -> Estimate:
+    """Return ``a - b`` of two estimates with a correlation."""
+    variance = a.error**2 + b.error**2 - 2.0 * correlation * a.error * b.error
+    return Estimate(a.value - b.value, max(variance, 0.0) ** 0.5)
+
+
 def root(square: Estimate) -> Estimate:
     """Return the square root, the error carried over to first order."""
     value = square.value**0.5

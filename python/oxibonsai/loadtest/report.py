@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from oxibonsai.errors import RequestError
-from oxibonsai.files.whole_file import written_whole
+from oxibonsai.files.figures import require_matplotlib, save_figure
 from oxibonsai.loadtest.client import Sample
 from oxibonsai.loadtest.schedule import ClosedLoop, OpenLoop
 from oxibonsai.loadtest.statistics import Figures
@@ -99,18 +97,6 @@ def _notes(levels: list[Level]) -> list[Text]:
     return notes
 
 
-def require_matplotlib() -> None:
-    """Say that a plot can't be made before a long run rather than after it.
-
-    Raises:
-        RequestError: matplotlib is not installed.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise RequestError(
-            "a plot needs matplotlib: install it with pip install 'oxibonsai[bench]'"
-        )
-
-
 def plot(levels: list[Level], path: Path) -> None:
     """Plot throughput, TTFT and ITL over the levels, closed and open loops side by side.
 
@@ -138,8 +124,4 @@ def plot(levels: list[Level], path: Path) -> None:
         axes.margins(x=0.15, y=0.1)
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
-    try:
-        with written_whole(path) as out:
-            figure.savefig(out, format=path.suffix.removeprefix(".") or "png", dpi=150)
-    except ValueError as e:
-        raise RequestError(f"can't plot to {path}: {e}") from None
+    save_figure(figure, path)
