@@ -172,6 +172,7 @@ SERVER = {
         "generation_metrics",
         "submitter",
         "lifecycle",
+        "limits",
         "model_settings",
         "pdf",
         "setting_types",

@@ -18,6 +18,7 @@ from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.connection import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.http.stream_writer import OutputEvent
+from oxibonsai.server.limits import TokenCount
 from oxibonsai.server.response_choice import Choice
 from oxibonsai.server.schemas.request_warnings import warn
 from oxibonsai.server.slot_table import Slot, SlotRequest, SlotTable
@@ -64,6 +65,7 @@ class Generation:
         metrics: GenerationMetrics,
         output_event: OutputEvent,
         on_close: OnClose,
+        tokens: TokenCount,
         call_prefix: str = "call_",
     ) -> None:
         self.prepared = prepared
@@ -83,6 +85,7 @@ class Generation:
         self._engine: Engine | None = None
         self.output_event = output_event
         self._on_close = on_close
+        self._tokens = tokens
         self._closed = False
 
     @property
@@ -123,6 +126,10 @@ class Generation:
         finally:
             self._release()
             self._on_close(succeeded=_all_complete(self.choices))
+            if self.choices:
+                self._tokens.generated(self.completion_tokens)
+            else:
+                self._tokens.give_back()
             self._metrics.ended(
                 [choice.sequence for choice in self.choices],
                 arrived=self.arrived,
