@@ -54,7 +54,7 @@ def create_app(
 
     Raises:
         RequestError: A file of API keys or of MCP servers can't be used, or the store's URL is invalid.
-        StoreError, FormatError, UnsupportedError: The store can't be used.
+        StoreError, FormatError, UnsupportedError: The store, or what counts rates, can't be used.
         OxiBonsaiError: The image model can't be opened.
     """
     app = Server(__name__, static_folder=None)
@@ -129,11 +129,20 @@ def create_app(
     return app
 
 
+def _counters(settings: Settings, store: Store) -> tuple[Buckets, Budgets]:
+    """Return where rates and budgets are counted."""
+    if settings.rate_limit_storage is not None:
+        from oxibonsai.server.stores.redis_counters import RedisBuckets, RedisBudgets, RedisServer
+
+        server = RedisServer(settings.rate_limit_storage)
+        return RedisBuckets(server), RedisBudgets(server)
+    has_database = settings.store_url.startswith("postgresql")
+    return store.rate_limits() if has_database else RateLimiter(), store.budgets()
+
+
 def _limits(settings: Settings, store: Store) -> tuple[RequestLimits, TokenLimits]:
     """Return the limits of requests and tokens that the settings name."""
-    has_database = settings.store_url.startswith("postgresql")
-    buckets: Buckets = store.rate_limits() if has_database else RateLimiter()
-    budgets: Budgets = store.budgets()
+    buckets, budgets = _counters(settings, store)
     burst = settings.rate_burst
     requests = RequestLimits(
         buckets,

@@ -115,7 +115,7 @@ class TokenLimits:
     will be. They may leave a debt: the caller's next request waits until it is repaid, so that over time
     a caller gets its rate exactly, and ``max_tokens`` need not be reserved and given back.
 
-    Batches, which run when there is nothing else to do, count against budgets alone.
+    Batches count against budgets alone, so that one does not hold up its key's other requests.
 
     Args:
         buckets: Where the buckets are.

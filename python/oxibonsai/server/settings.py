@@ -148,6 +148,13 @@ class Settings(ModelSettings, BaseSettings):
         repr=False,
         description="Budgets of single API keys in place of --token-budget: a table, or a JSON object.",
     )
+    rate_limit_storage: str | None = Field(
+        None,
+        repr=False,
+        description="Redis server that counts rates and budgets for all servers that name it: "
+        "redis://host:6379/0, rediss://... or unix://... Default: PostgreSQL if --store names it, else "
+        "memory, and the store for budgets.",
+    )
     max_body_mb: float = Field(
         16, gt=0, le=4096, description="Largest request body in MiB, except file uploads."
     )
