@@ -309,6 +309,13 @@ def test_a_budget_ends_at_midnight_and_survives_a_restart(
     assert ask(again, "sk-a").status_code == 200
 
 
+def test_a_request_that_its_budget_refuses_costs_no_rate(make_server: MakeServer) -> None:
+    app = make_server(token_budget=1, token_rate_limit={"capacity": 100, "rate": 1})
+    client = app.test_client()
+    assert client.post(TEXT, json={**BODY, "prompt": "abcdef"}).status_code == 429
+    assert left(client) == 100
+
+
 def test_callers_without_a_key_share_one_budget(make_server: MakeServer) -> None:
     client = make_server(token_budget=8).test_client()
     statuses = [

@@ -22,6 +22,7 @@ from werkzeug.datastructures import Headers
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.http.handover import IS_REPEAT
 from oxibonsai.server.limits import ANONYMOUS, Caller, RequestLimits, TokenLimits
 from oxibonsai.server.rate_limit import Balance
 
@@ -283,12 +284,14 @@ def register_access(
         sent = owner_of(key) if key is not None and known else None
         # Keys can't be guessed quickly: callers without a valid one share their limits.
         g.caller = Caller(sent, found, _network() if keys.is_open else ANONYMOUS)
-        g.balance = requests.take(g.caller)
+        is_repeat = request.environ.get(IS_REPEAT, False)  # counted before
+        g.balance = None if is_repeat else requests.take(g.caller)
         _refuse_excess(g.balance)
         if not known:
             raise ApiError(401, _refusal(key), code="invalid_api_key")
         # Not before: those who have no key must not be able to use up what is there for all.
-        g.balance = requests.take_together(g.caller, g.balance)
+        if not is_repeat:
+            g.balance = requests.take_together(g.caller, g.balance)
         _refuse_excess(g.balance)
         if getattr(view, "is_for_admins", False):
             check_admin()

@@ -28,6 +28,7 @@ from oxibonsai.server.errors import register_errors
 from oxibonsai.server.hosts import register_hosts, register_origins
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.limits import PerCaller, RequestLimits, TokenLimits
+from oxibonsai.server.lost_work import register_repeats
 from oxibonsai.server.openai.models import models_blueprint
 from oxibonsai.server.page import page
 from oxibonsai.server.rate_limit import Buckets, Budgets, RateLimiter
@@ -103,6 +104,7 @@ def create_app(
     # In this order: every response is logged and counted, then host and origin are checked, then the
     # API key, then whether the server is ready.
     register_logs(app, prompts=settings.log_prompts)
+    register_repeats(app, metrics.registry)
     more = app.models.metrics.as_llamacpp
     register_metrics(app, metrics, more, served=settings.metrics)
     register_hosts(app, settings, app.keys)
