@@ -106,7 +106,7 @@ def test_a_request_that_a_failure_of_the_engine_lost_is_done_again(breaking: Bre
     assert "as the test wishes" in breaking.server.log.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_what_is_done_again_fails_for_good_or_was_begun(breaking: Breaking) -> None:
     def ask(path: str, **body: Any) -> Any:
         sent = json.dumps({"max_tokens": 8, "temperature": 0, **body}).encode()
@@ -116,7 +116,7 @@ def test_what_is_done_again_fails_for_good_or_was_begun(breaking: Breaking) -> N
     prompt = {"prompt": "ab", "stream": True}
     good = ask("/v1/completions", **prompt)
     status, _, again = breaking.breaks("once", lambda: ask("/v1/completions", **prompt))
-    assert (status, texts(again)) == (200, texts(good[2]))
+    assert (status, text_of(again)) == (200, text_of(good[2]))
     # One that has begun, with the role of the message.
     chat = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
     _, _, begun = breaking.breaks("once", lambda: ask("/v1/chat/completions", **chat))
@@ -132,9 +132,9 @@ def test_what_is_done_again_fails_for_good_or_was_begun(breaking: Breaking) -> N
     assert (status, failed["error"]["code"]) == (500, "work_lost")
 
 
-def texts(stream: bytes) -> list[str]:
+def text_of(stream: bytes) -> str:
     frames = [line[6:] for line in stream.decode().splitlines() if line.startswith("data: {")]
-    return [choice["text"] for f in frames for choice in json.loads(f)["choices"]]
+    return "".join(choice["text"] for f in frames for choice in json.loads(f)["choices"])
 
 
 def test_the_connections_of_lost_requests_reach_the_next_worker() -> None:
