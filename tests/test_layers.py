@@ -174,6 +174,7 @@ SERVER = {
         "generation_metrics",
         "submitter",
         "lifecycle",
+        "limits",
         "model_settings",
         "pdf",
         "setting_types",

@@ -1,7 +1,7 @@
 """``oxibonsai serve`` whose engine fails at the next step when the file that BREAK names is there.
 
-Where the file says ``kill``, the worker is killed. The clock of the circuits is the number in the file that
-CLOCK names.
+Where the file says ``kill``, the worker is killed; where it says ``twice``, the next one fails, too. The
+clock of the circuits is the number in the file that CLOCK names.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Backend(EngineBackend):
             if order.exists():
                 how = order.read_text()
                 order.unlink()
+                if how == "twice":
+                    order.touch()
                 if how == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
                 raise RuntimeError("as the test wishes")

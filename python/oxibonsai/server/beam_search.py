@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,19 @@ def run(
 
     PromptLimit(submitter.engine.ctx_size).check_count(len(ids))
     submitter.engine.encode_images(ids, own, look)
+    with submitter.tokens.counting(len(ids)) as count:
+        beams = _search(submitter, ids, own, asked, look)
+    count.generated(sum(len(beam.tokens) for beam in beams))
+    return beams
+
+
+def _search(
+    submitter: Submitter,
+    ids: list[int],
+    own: Options,
+    asked: BeamSearch,
+    look: Callable[[], None],
+) -> list[Beam]:
     submitter.enter()
     succeeded = False
     ticket = None

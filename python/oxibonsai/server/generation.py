@@ -18,6 +18,8 @@ from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.connection import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.http.stream_writer import OutputEvent
+from oxibonsai.server.limits import TokenCount
+from oxibonsai.server.lost_work import LostWorkError
 from oxibonsai.server.response_choice import Choice
 from oxibonsai.server.schemas.request_warnings import warn
 from oxibonsai.server.slot_table import Slot, SlotRequest, SlotTable
@@ -64,6 +66,7 @@ class Generation:
         metrics: GenerationMetrics,
         output_event: OutputEvent,
         on_close: OnClose,
+        tokens: TokenCount,
         call_prefix: str = "call_",
     ) -> None:
         self.prepared = prepared
@@ -83,6 +86,8 @@ class Generation:
         self._engine: Engine | None = None
         self.output_event = output_event
         self._on_close = on_close
+        self._tokens = tokens
+        self._is_lost = False
         self._closed = False
 
     @property
@@ -123,6 +128,10 @@ class Generation:
         finally:
             self._release()
             self._on_close(succeeded=_all_complete(self.choices))
+            if self.choices and not self._is_lost:
+                self._tokens.generated(self.completion_tokens)
+            else:
+                self._tokens.give_back()
             self._metrics.ended(
                 [choice.sequence for choice in self.choices],
                 arrived=self.arrived,
@@ -137,7 +146,11 @@ class Generation:
         """
         if self._engine is not None:
             return True
-        engine = self._ticket.wait(seconds)
+        try:
+            engine = self._ticket.wait(seconds)
+        except CapacityError:
+            self._check_engine()
+            raise
         if engine is None:
             return False
         ids, params, options, n = self._submission
@@ -266,10 +279,11 @@ class Generation:
                 code="model_changed",
                 retry_after=1,
             )
+        self._is_lost = failure is not None
         if isinstance(failure, DeviceError):
-            raise ApiError(503, "What runs the model was lost; ask again in a while.")
+            raise LostWorkError(503, "What runs the model was lost; ask again in a while.")
         if failure is not None:
-            raise ApiError(500, "The engine has stopped; see the server's log.")
+            raise LostWorkError(500, "The engine has stopped; see the server's log.")
 
 
 def follow(group: list[Generation]) -> Iterator[tuple[int, int, Delta | None]]:

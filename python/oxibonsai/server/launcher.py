@@ -37,6 +37,7 @@ from oxibonsai.server.http.arbiter import (
     Outcome,
     check_gunicorn,
 )
+from oxibonsai.server.http.handover import Handover
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.settings import Settings
@@ -102,6 +103,7 @@ class ServerApplication(BaseApplication):  # type: ignore[misc]  # gunicorn has 
         self.settings = settings
         self.lifecycle = Lifecycle()
         self.outcome = Outcome()
+        self.handover = Handover()
         self._addresses: list[str] = []
         self._server: Server | None = None
         self._make_backend = make_backend

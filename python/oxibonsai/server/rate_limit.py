@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
@@ -27,10 +27,12 @@ class Rate:
     Attributes:
         per_second: Tokens per second.
         capacity: Tokens of a full bucket, which can be taken at once; None: a default of the server.
+        unit: Seconds of the unit that it was written with.
     """
 
     per_second: float
     capacity: float | None = None
+    unit: float = field(default=1, compare=False)
 
     def __post_init__(self) -> None:
         if not (0 < self.per_second < math.inf):
@@ -58,7 +60,12 @@ class Rate:
         found = _TEXT.fullmatch(value) if isinstance(value, str) else None
         if found is None:
             return cls(_number(value))
-        return cls(_number(found[1]) / _SECONDS[found[2]])
+        unit = _SECONDS[found[2]]
+        return cls(_number(found[1]) / unit, unit=unit)
+
+    def holding_a_unit(self) -> Rate:
+        """Return the rate with a capacity where it has none: ``600/minute`` holds 600."""
+        return self.holding(max(1.0, self.per_second * self.unit))
 
     def holding(self, capacity: float) -> Rate:
         """Return the rate with a capacity where it has none."""
@@ -103,17 +110,48 @@ class Balance:
 
 
 class Buckets(Protocol):
-    """Buckets of this server alone, or of all servers that share a store."""
+    """Buckets of this server alone, or of all servers that share a store.
 
-    def take(self, name: str, rate: Rate) -> Balance:
-        """Take a token if there is one."""
+    Names and rates are the caller's; every rate has a capacity.
+    """
+
+    def take(self, name: str, rate: Rate, tokens: float = 1) -> Balance:
+        """Take tokens from a bucket if it has so many.
+
+        Args:
+            name: Of the bucket.
+            rate: With a capacity.
+            tokens: Number of tokens, at most the capacity.
+        """
+
+    def charge(self, name: str, rate: Rate, tokens: float) -> Balance:
+        """Take tokens whether the bucket has them or not: a debt is repaid at its rate.
+
+        Args:
+            name: Of the bucket.
+            rate: With a capacity.
+            tokens: Number of tokens; negative to give some back.
+        """
+
+    def look(self, name: str, rate: Rate) -> Balance:
+        """Return the balance of a bucket."""
+
+
+class Budgets(Protocol):
+    """Tokens that callers have used on a day."""
+
+    def take(self, name: str, day: int, tokens: int, most: int) -> bool:
+        """Count tokens unless they would be more than ``most`` that day; return whether it did."""
+
+    def charge(self, name: str, day: int, tokens: int) -> None:
+        """Count tokens, however many there are; negative ones are given back."""
 
 
 class RateLimiter:
     """Buckets in memory.
 
-    A bucket is one number, the time at which it will be full again: a token that is taken moves it by
-    ``1 / rate``, and there is one as long as it is at most ``(capacity - 1) / rate`` away.
+    A bucket is one number, the time at which it will be full again: n tokens that are taken move it by
+    ``n / rate``, and there are so many as long as it is at most ``(capacity - n) / rate`` away.
 
     Args:
         buckets: Maximum number of buckets; the least recently used one is dropped.
@@ -130,23 +168,33 @@ class RateLimiter:
     def __len__(self) -> int:
         return len(self._full_at)
 
-    def take(self, name: str, rate: Rate) -> Balance:
-        """Take a token from the bucket of this name if there is one.
-
-        Args:
-            name: Of the bucket.
-            rate: With a capacity.
-        """
+    def take(self, name: str, rate: Rate, tokens: float = 1) -> Balance:
+        """See :class:`Buckets`."""
         assert rate.capacity is not None
+        return self._move(name, rate, tokens, most=(rate.capacity - tokens) / rate.per_second)
+
+    def charge(self, name: str, rate: Rate, tokens: float) -> Balance:
+        """See :class:`Buckets`."""
+        return self._move(name, rate, tokens, most=math.inf)
+
+    def look(self, name: str, rate: Rate) -> Balance:
+        """See :class:`Buckets`."""
+        with self._lock:
+            return Balance.of(
+                rate, self._full_at.get(name, -math.inf) - max(self._now, self._clock())
+            )
+
+    def _move(self, name: str, rate: Rate, tokens: float, most: float) -> Balance:
+        """Take tokens if the bucket is full again in at most ``most`` seconds."""
         with self._lock:
             # A clock that goes back neither fills a bucket nor empties it.
             now = self._now = max(self._now, self._clock())
             begun = max(self._full_at.pop(name, now), now)
-            wait = begun - now - (rate.capacity - 1) / rate.per_second
+            wait = begun - now - most
             # Rounding must not make a caller wait who waited as long as it was told.
             taken = wait <= 1e-9
             if taken:
-                begun += 1 / rate.per_second
+                begun += tokens / rate.per_second
             self._full_at[name] = begun
             if len(self._full_at) > self._most:
                 self._full_at.popitem(last=False)

@@ -40,6 +40,18 @@ PerKeyRates = Annotated[
 ]
 
 
+def _read_budget(value: Any) -> Any:
+    """Return a number of tokens a day; ``"1000000/day"`` says the same."""
+    if isinstance(value, bool):
+        raise ValueError("it is no number of tokens: give one, such as 1000000/day")
+    text = value.strip().removesuffix("day").rstrip() if isinstance(value, str) else None
+    return value if text is None else text.removesuffix("/").rstrip()
+
+
+Budget = Annotated[int, BeforeValidator(_read_budget), Field(ge=1, le=10**15)]
+PerKeyBudgets = Annotated[dict[str, Budget], NoDecode, BeforeValidator(json_object)]
+
+
 DEFAULT_PORT = 8080
 
 
@@ -110,6 +122,38 @@ class Settings(ModelSettings, BaseSettings):
         20,
         ge=1,
         description="Requests that each of them may send in a burst, where a rate has no capacity.",
+    )
+    global_rate_limit: RateLimit = Field(
+        None,
+        description="Rate of all callers together, besides their own. Default: no limit.",
+    )
+    token_rate_limit: RateLimit = Field(
+        None,
+        description="Tokens per second of prompts and answers for each API key, or for each client address "
+        "without keys; 100000/minute lets so many in at once. Default: no limit.",
+    )
+    per_key_token_rate_limits: PerKeyRates = Field(
+        default_factory=dict,
+        repr=False,
+        description="Rates of tokens of single API keys in place of --token-rate-limit, written as "
+        "--per-key-rate-limits.",
+    )
+    token_budget: Budget | None = Field(
+        None,
+        description="Tokens a day (UTC) of prompts and answers for each API key, such as 1000000/day; "
+        "callers without a key share one budget. Default: no limit.",
+    )
+    per_key_token_budgets: PerKeyBudgets = Field(
+        default_factory=dict,
+        repr=False,
+        description="Budgets of single API keys in place of --token-budget: a table, or a JSON object.",
+    )
+    rate_limit_storage: str | None = Field(
+        None,
+        repr=False,
+        description="Redis server that counts rates and budgets for all servers that name it: "
+        "redis://host:6379/0, rediss://... or unix://... Default: PostgreSQL if --store names it, else "
+        "memory, and the store for budgets.",
     )
     max_body_mb: float = Field(
         16, gt=0, le=4096, description="Largest request body in MiB, except file uploads."

@@ -12,7 +12,9 @@ from flask import Response, request
 
 from oxibonsai.server.errors import ApiError, as_api_error, error_body
 from oxibonsai.server.http.connection import ClientGoneError, client_is_gone
+from oxibonsai.server.http.handover import HandedOverError
 from oxibonsai.server.http.stream_writer import OutputEvent, writable_socket
+from oxibonsai.server.lost_work import LostWorkError, hand_over, may_repeat
 
 # Keeps proxies from closing an idle stream.
 PING_SECONDS = 1.0
@@ -74,6 +76,7 @@ def stream_response(
         mimetype: Of the stream.
     """
     environ = request.environ
+    repeats = may_repeat()
 
     def items() -> Iterator[str | None]:
         sock = None if output_event is None else writable_socket(environ)
@@ -86,6 +89,7 @@ def stream_response(
 
     def body() -> Iterator[str]:
         quiet_since = time.monotonic()
+        sent = False
         try:
             for item in items():
                 if stopping():
@@ -96,11 +100,14 @@ def stream_response(
                     if time.monotonic() - quiet_since < ping_seconds:
                         continue
                     item = ping
+                sent = True
                 yield item
                 quiet_since = time.monotonic()
         except (ClientGoneError, TimeoutError):
             raise  # no client to send an error to
         except Exception as e:
+            if isinstance(e, LostWorkError) and repeats and not sent and hand_over(environ):
+                raise HandedOverError from e
             yield on_error(e) if on_error else frame(error_body(as_api_error(e)), "error")
         finally:
             close()

@@ -17,7 +17,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.files.machine import available_memory
 from oxibonsai.output import find_reasoning_tags
 from oxibonsai.sampling import SamplingParams
-from oxibonsai.server.access import ANONYMOUS, current_owner
+from oxibonsai.server.access import current_owner
 from oxibonsai.server.adapters import Adapters
 from oxibonsai.server.backend import Backend
 from oxibonsai.server.circuit_breaker import Circuits
@@ -27,6 +27,7 @@ from oxibonsai.server.generation import Generation
 from oxibonsai.server.generation_metrics import GenerationMetrics
 from oxibonsai.server.http.stream_writer import OutputEvent, StreamWriter
 from oxibonsai.server.inputs import InputWatch, PromptLimit, input_is_read, turn_of_long_text
+from oxibonsai.server.limits import ANONYMOUS, TokenCount, TokenLimits
 from oxibonsai.server.pdf import PdfReader
 from oxibonsai.server.schemas.request_warnings import warn
 from oxibonsai.server.settings import Settings
@@ -47,6 +48,7 @@ class Submitter:
         documents: Reads documents.
         settings: The server's settings with those of the model.
         circuits: That of the model is opened by failures of the machine.
+        tokens: Limits the tokens of callers.
 
     Attributes:
         adapter: The engine's key of the adapters that requests use; None: the model's defaults.
@@ -61,9 +63,11 @@ class Submitter:
         documents: PdfReader,
         settings: Settings,
         circuits: Circuits,
+        tokens: TokenLimits,
     ) -> None:
         self._backend = backend
         self._circuits = circuits
+        self.tokens = tokens
         self._files = files
         self.settings = settings
         self._documents = documents
@@ -271,12 +275,26 @@ class Submitter:
         slot: int | None,
         call_prefix: str = "call_",
     ) -> Generation:
-        pool, engine = self.pool, self.engine
-        PromptLimit(engine.ctx_size).check_count(len(ids))
+        PromptLimit(self.engine.ctx_size).check_count(len(ids))
         if not 1 <= n <= MOST_SAMPLES:
             raise RequestError(f"n is {n}; it must be from 1 to {MOST_SAMPLES}", param="n")
         input_is_read()
         options = self.own_options(options)
+        with self.tokens.counting(len(ids)) as count:
+            return self._queue_up(ids, params, options, n, prepared, slot, call_prefix, count)
+
+    def _queue_up(
+        self,
+        ids: list[int],
+        params: SamplingParams,
+        options: Options,
+        n: int,
+        prepared: PreparedPrompt | None,
+        slot: int | None,
+        call_prefix: str,
+        count: TokenCount,
+    ) -> Generation:
+        pool, engine = self.pool, self.engine
         # Before a permit is taken, since encoding and compiling can be slow.
         engine.encode_images(ids, options, InputWatch().look)
         compiled = None
@@ -293,7 +311,8 @@ class Submitter:
         generation = Generation(
             ticket, ids, params, options, compiled, n=n, prepared=prepared, pool=pool, slots=self.slots,
             slot_request=SlotRequest(current_owner(), slot), metrics=self.metrics,
-            output_event=OutputEvent(self.writer), on_close=self.leave, call_prefix=call_prefix,
+            output_event=OutputEvent(self.writer), on_close=self.leave, tokens=count,
+            call_prefix=call_prefix,
         )  # fmt: skip
         try:
             if not generation.start(0):

@@ -14,6 +14,7 @@ from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
 from oxibonsai.server.errors import as_api_error, error_response
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.http.connection import POLL_SECONDS, watched
+from oxibonsai.server.lost_work import repeatable
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.stores import Object
@@ -64,6 +65,7 @@ def messages_blueprint(app: Server) -> Blueprint:
     bp = Blueprint("messages", __name__)
 
     @bp.post("/v1/messages")
+    @repeatable
     def create() -> Response:
         body = read_body(MessageRequest, request)
         submitter = app.submitter

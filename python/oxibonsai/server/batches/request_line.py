@@ -14,6 +14,9 @@ from oxibonsai.server.http.connection import CLIENT_IS_GONE
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores import Object
 
+# A server is busy for less; a budget of tokens is used up for longer.
+_MOST_BUSY_SECONDS = 60
+
 
 def answer_request(
     app: Server, owner: str, path: str, body: str, withdrawn: Callable[[], bool]
@@ -30,7 +33,8 @@ def answer_request(
     environ = {**_environ(owner, path, body), CLIENT_IS_GONE: withdrawn}
     with app.request_context(environ):
         response = app.full_dispatch_request()
-        return _result(response), "Retry-After" in response.headers
+        wait = response.headers.get("Retry-After", type=int)
+        return _result(response), wait is not None and wait <= _MOST_BUSY_SECONDS
 
 
 def refuse_request(app: Server, owner: str, path: str, error: ApiError) -> Object:

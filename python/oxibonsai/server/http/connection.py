@@ -38,6 +38,9 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         is_probe: Whether it is a health probe without a body.
         credentials: The header fields that may hold an API key.
         sharer: Whose share of the threads the request uses; set by the worker.
+        is_repeat: Whether the worker before this one lost the request.
+        whole: All bytes of the request that is handled; None if they are too many, or not known.
+        handed_over: Whether it belongs to the next worker.
 
     The header is only inspected to decide *when* a thread takes over; gunicorn's parser reads the
     request from its first byte.
@@ -48,12 +51,16 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         # Else handle() of gunicorn's worker would wait for it in a thread.
         self.data_ready = True
         self.deadline = 0.0
+        self.whole: bytes | None = None
+        self.handed_over = False
         self.wait_for_request(0.0)
 
     def wait_for_request(self, seconds: float, received: bytes = b"") -> None:
         """Reset the buffer: the next request must arrive within ``seconds``."""
         self.received = bytearray(received)
         self._needed: int | None = None
+        self._collects_all = False
+        self.is_repeat = False
         self.is_probe = False
         self.credentials: dict[str, str] = {}
         self.sharer = ""
@@ -76,6 +83,15 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
             self.deadline += (self._needed - end) / _BYTES_PER_SECOND
         return len(self.received) >= self._needed
 
+    def take_received(self) -> bytes:
+        """Return the bytes received so far, for the parser, and forget them."""
+        received = bytes(self.received)
+        self.received.clear()
+        # Bytes of a further request would be lost with this one's worker.
+        is_whole = self._collects_all and len(received) == self._needed
+        self.whole = received if is_whole else None
+        return received
+
     def _look_at_header(self, end: int, max_body: int) -> int:
         """Return how many bytes of the body to buffer; set what the header tells."""
         header = bytes(self.received[:end])
@@ -86,6 +102,7 @@ class Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
         if length is None or chunked:
             return 0
         size = int(length[1])
+        self._collects_all = size <= min(max_body, MAX_COLLECTED_BYTES)
         # Too large: rejected without reading the body.
         return 0 if size > max_body else min(size, MAX_COLLECTED_BYTES)
 

@@ -17,9 +17,11 @@ import selectors
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import IO, Any
 
 from gunicorn.http.errors import (
@@ -41,6 +43,7 @@ from oxibonsai.server.http.connection import (
     body_seconds,
     plain_error,
 )
+from oxibonsai.server.http.handover import HAND_OVER, IS_REPEAT, HandedOverError
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.settings import Settings
 
@@ -81,7 +84,25 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         self._uploads = Shares(max(1, self.cfg.threads // 2))  # threads that read a large body
         self._probe_threads = ThreadPoolExecutor(2)
         self._next_sweep = 0.0
+        self._handling = threading.local()  # its connection
         super().init_process()
+
+    def load_wsgi(self) -> None:
+        """Load the application, and let its requests be handed over to the next worker."""
+        super().load_wsgi()
+        answer = self.wsgi.wsgi_app
+
+        def wsgi_app(environ: dict[str, Any], start_response: Any) -> Any:
+            conn: Connection = self._handling.conn
+            environ[IS_REPEAT] = conn.is_repeat
+            environ[HAND_OVER] = partial(self._hand_over, conn)
+            body = answer(environ, start_response)
+            if conn.handed_over:
+                body.close()
+                raise HandedOverError
+            return body
+
+        self.wsgi.wsgi_app = wsgi_app
 
     # Signals
 
@@ -129,6 +150,8 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         self._lifecycle.advance(Phase.STOPPED)
         self._stop_listening()
         for conn in [*self._waiting, *self._running]:
+            if conn.handed_over:
+                continue
             with contextlib.suppress(OSError):
                 conn.sock.shutdown(socket.SHUT_RDWR)
 
@@ -151,6 +174,8 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         self._next_sweep = now + _SWEEP_SECONDS
         for conn in [c for c in self._waiting if c.deadline <= now]:
             self._time_out(conn)
+        if self._lifecycle.phase == Phase.READY:
+            self._take_over()
 
     def accept(self, listener: socket.socket) -> None:
         """Accept new connections; they block no thread until a request has arrived."""
@@ -174,6 +199,20 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             conn = Connection(self.cfg, sock, address, listener.getsockname())
             conn.wait_for_request(self._settings.read_timeout)
             self._wait(conn, self._receive)
+
+    def _take_over(self) -> None:
+        """Handle the requests that the worker before this one handed over."""
+        for sock, request in self.app.handover.receive():
+            try:
+                conn = Connection(self.cfg, sock, sock.getpeername(), sock.getsockname())
+            except OSError:  # the client left
+                sock.close()
+                continue
+            self.nr_conns += 1
+            conn.wait_for_request(self._settings.read_timeout)
+            conn.is_repeat = True
+            conn.add(request, self._max_body)
+            self.enqueue_req(conn)
 
     def _wait(self, conn: Connection, callback: Any) -> None:
         self._waiting[conn] = None
@@ -257,6 +296,9 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         if not conn.is_probe:
             self._busy -= Counter([conn.sharer])
             self._dispatch()
+        if conn.handed_over:
+            self._drop(conn)
+            return
         try:
             keep = not fs.cancelled() and fs.exception() is None and fs.result()
             conn.sock.setblocking(False)
@@ -300,11 +342,14 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             request = self._read_request(conn)
             if request is None:
                 return False
+            self._handling.conn = conn
             with contextlib.closing(request.body):
                 keep = self.handle_request(request, conn)
             # The parser reads on here before the next request.
             request.body = io.BytesIO()
             return bool(keep)
+        except HandedOverError:
+            self.log.info("%s: the next worker answers its request", conn.client)
         except TimeoutError:
             self.log.info("%s does not read its response", conn.client)
         except (StopIteration, NoMoreData, ConnectionError):
@@ -316,12 +361,18 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             self.handle_error(None, conn.sock, conn.client, e)
         return False
 
+    def _hand_over(self, conn: Connection) -> bool:
+        """Hand a request over if this worker has failed and another one will follow; once."""
+        if conn.is_repeat or conn.whole is None or not (self.alive and self._lifecycle.failed):
+            return False
+        conn.handed_over = self.app.handover.send(conn.sock, conn.whole)
+        return conn.handed_over
+
     def _read_request(self, conn: Connection) -> Any:
         """Return a request with its complete body; None if an error response was sent instead."""
         conn.init()
         conn.sock.settimeout(self._settings.write_timeout)
-        conn.parser.unreader.unread(bytes(conn.received))
-        conn.received.clear()
+        conn.parser.unreader.unread(conn.take_received())
         try:
             request = next(conn.parser)
             request.body = self._read_body(request, conn)

@@ -12,6 +12,7 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.generation import Generation, follow
 from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.inputs import PromptLimit, read_text
+from oxibonsai.server.lost_work import repeatable
 from oxibonsai.server.openai.completion_response import completion_response
 from oxibonsai.server.openai.completions import begin_all
 from oxibonsai.server.openai.infill import infill_params, infill_prompt
@@ -40,6 +41,7 @@ def native_completion_blueprint(app: Server) -> Blueprint:
 
     @bp.post("/completion")
     @bp.post("/completions")
+    @repeatable
     def create_native_completion() -> Response:
         body = read_body(NativeCompletionBody, request)
         return completion_response(
@@ -47,6 +49,7 @@ def native_completion_blueprint(app: Server) -> Blueprint:
         )
 
     @bp.post("/infill")
+    @repeatable
     def infill() -> Response:
         body = read_body(InfillBody, request)
         return completion_response(

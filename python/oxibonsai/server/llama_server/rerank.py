@@ -37,7 +37,8 @@ def rerank_blueprint(app: Server) -> Blueprint:
             limit.check_text(text, engine.tokenizer, "a pair of texts")
         pairs = ranker.pair_ids(body.query, documents, watch=InputWatch(limit))
         input_is_read()
-        ranking = ranker.rank_ids(pairs, top_n=body.top_n)
+        with app.submitter.tokens.counting(sum(len(pair.tokens) for pair in pairs)):
+            ranking = ranker.rank_ids(pairs, top_n=body.top_n)
         app.submitter.metrics.embedded(ranking.tokens)
         label = "relevance_score" if body.texts is None else "score"
         found = [

@@ -42,10 +42,14 @@ def ollama_embed_blueprint(app: Server) -> Blueprint:
         for ids in texts:
             limit.check_count(len(ids))
         input_is_read()
-        found = engine.embedder.embed(
-            texts, pooling=submitter.settings.pooling, dimensions=dimensions, normalize=normalize
-        )
         count = sum(map(len, texts))
+        with submitter.tokens.counting(count):
+            found = engine.embedder.embed(
+                texts,
+                pooling=submitter.settings.pooling,
+                dimensions=dimensions,
+                normalize=normalize,
+            )
         submitter.metrics.embedded(count)
         return [v.tolist() for v in found], count
 

@@ -13,6 +13,7 @@ from oxibonsai.errors import RequestError
 from oxibonsai.server.access import check_admin
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.inputs import PromptLimit, read_text
+from oxibonsai.server.lost_work import repeatable
 from oxibonsai.server.ollama.answer import OllamaAnswer, error_line, timestamp
 from oxibonsai.server.ollama.request import (
     chat_request,
@@ -42,6 +43,7 @@ def ollama_generate_blueprint(app: Server) -> Blueprint:
     bp = Blueprint("ollama_generate", __name__)
 
     @bp.post("/api/chat")
+    @repeatable
     def chat() -> Response:
         arrived = time.perf_counter()
         body = read_body(OllamaChat, request, untyped=True)
@@ -56,6 +58,7 @@ def ollama_generate_blueprint(app: Server) -> Blueprint:
         return _respond(app, body, generation, answer)
 
     @bp.post("/api/generate")
+    @repeatable
     def generate() -> Response:
         arrived = time.perf_counter()
         body = read_body(OllamaGenerate, request, untyped=True)

@@ -20,6 +20,7 @@ from oxibonsai.server.access import owner
 from oxibonsai.server.beam_search import BeamSearch
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.inputs import PromptLimit
+from oxibonsai.server.lost_work import repeatable
 from oxibonsai.server.openai.completion_response import fingerprint
 from oxibonsai.server.openai.conversations import stored_completion
 from oxibonsai.server.openai.kept_answers import KeptAnswers
@@ -199,6 +200,7 @@ def chat_blueprint(app: Server, answers: KeptAnswers) -> Blueprint:
 
     @bp.post("/v1/chat/completions")
     @bp.post("/chat/completions")
+    @repeatable
     def create_chat_completion() -> Response:
         body = read_body(ChatBody, request)
         if body.background and not body.stream:

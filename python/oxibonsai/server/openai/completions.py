@@ -19,6 +19,7 @@ from oxibonsai.server.beam_search import BeamSearch
 from oxibonsai.server.generation import Generation, follow
 from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.inputs import PromptLimit
+from oxibonsai.server.lost_work import repeatable
 from oxibonsai.server.openai.completion_response import completion_response, fingerprint
 from oxibonsai.server.openai.infill import infill_params, infill_prompt
 from oxibonsai.server.openai.logprobs import (
@@ -42,6 +43,7 @@ def completions_blueprint(app: Server) -> Blueprint:
     bp = Blueprint("completions", __name__)
 
     @bp.post("/v1/completions")
+    @repeatable
     def create_completion() -> Response:
         body = read_body(CompletionBody, request)
         return completion_response(

@@ -49,8 +49,11 @@ def embeddings_blueprint(app: Server) -> Blueprint:
         for ids in texts:
             prompt_limit.check_count(len(ids))
         input_is_read()
-        vectors = embedder.embed(texts, pooling=pooling, dimensions=dimensions, normalize=normalize)
         count = sum(map(len, texts))
+        with app.submitter.tokens.counting(count):
+            vectors = embedder.embed(
+                texts, pooling=pooling, dimensions=dimensions, normalize=normalize
+            )
         app.submitter.metrics.embedded(count)
         return list(vectors), count
 

@@ -27,6 +27,7 @@ from oxibonsai.server.settings import Settings
 if TYPE_CHECKING:
     from oxibonsai.engine import EnginePool
     from oxibonsai.server.generation_metrics import GenerationMetrics
+    from oxibonsai.server.limits import TokenLimits
     from oxibonsai.server.pdf import PdfReader
     from oxibonsai.server.stores import FileStore
     from oxibonsai.server.submitter import Submitter
@@ -62,6 +63,7 @@ class ModelRegistry:
         metrics: Counts requests; set by the application.
         files: Those that conversations name as images and documents; set by the application.
         documents: Reads documents; set by the application.
+        tokens: Limits the tokens of callers; set by the application.
         events: Tells what happens to the models.
         downloads: Of models that clients ask for.
     """
@@ -75,6 +77,7 @@ class ModelRegistry:
         self.metrics: GenerationMetrics | None = None
         self.files: FileStore | None = None
         self.documents: PdfReader | None = None
+        self.tokens: TokenLimits | None = None
         # Each watcher blocks a thread.
         self.events = ModelEvents(max(1, settings.threads_for_http // 4))
         self.downloads = Downloads(self.add, self.events, settings.quant_type)
@@ -500,12 +503,13 @@ class ModelRegistry:
     def _generations_of(self, instance: Instance) -> Submitter:
         from oxibonsai.server.submitter import Submitter
 
-        assert self.metrics is not None  # the application sets all three before any request
+        assert self.metrics is not None  # the application sets all four before any request
         assert self.files is not None
         assert self.documents is not None
+        assert self.tokens is not None
         return Submitter(
             instance.backend, self.metrics, self.files, self.documents, instance.settings,
-            self._lifecycle.circuits,
+            self._lifecycle.circuits, self.tokens,
         )  # fmt: skip
 
     def _after_close(self, pool: EnginePool | None) -> None:

@@ -41,6 +41,7 @@ def _add_sizes(connection: Connection) -> None:
 _MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {
     2: metadata.create_all,  # new tables only
     3: _add_sizes,
+    4: metadata.create_all,
 }
 
 
@@ -52,6 +53,7 @@ class Database:
 
     Attributes:
         name: The URL without its password.
+        is_sqlite: Whether it is SQLite; else it is PostgreSQL.
         writing: Called for a context manager around each write.
         before_large_objects: Called before large objects are read; it may wait.
 
@@ -65,11 +67,11 @@ class Database:
     def __init__(self, url: str) -> None:
         parsed = _parse(url)
         self.name = without_password(url)
-        self._is_sqlite = parsed.get_backend_name() == "sqlite"
-        self._writers = Permits(1 if self._is_sqlite else _WRITERS, self.name)
+        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self._writers = Permits(1 if self.is_sqlite else _WRITERS, self.name)
         self.writing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self.before_large_objects: Callable[[], None] = lambda: None
-        if self._is_sqlite:
+        if self.is_sqlite:
             self._engine = _sqlite_engine(parsed)
         else:
             self._engine = postgresql_engine(
@@ -108,7 +110,7 @@ class Database:
 
     def lock(self, connection: Connection, name: str) -> None:
         """Lock ``name`` until the transaction ends; SQLite's write lock covers all names."""
-        if not self._is_sqlite:
+        if not self.is_sqlite:
             digest = hashlib.sha256(name.encode()).digest()
             key = int.from_bytes(digest[:8], "big", signed=True)
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})

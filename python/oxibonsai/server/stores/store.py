@@ -10,20 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, delete, func, select, union_all
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import delete, func, select, union_all
 
 from oxibonsai.errors import OxiBonsaiError
-from oxibonsai.server.rate_limit import Balance, Rate
 from oxibonsai.server.stores import tables
 from oxibonsai.server.stores.blobs import BlobFolder, Blobs, BlobTable
 from oxibonsai.server.stores.collection import Collection, new_id
+from oxibonsai.server.stores.counters import StoredBudgets, StoredRateLimits
 from oxibonsai.server.stores.database import Database
 from oxibonsai.server.stores.errors import StoreError, TooLargeError
 from oxibonsai.server.stores.files import FileStore
-from oxibonsai.server.stores.tables import rate_limits
 
 _log = logging.getLogger("oxibonsai.server")
 
@@ -77,54 +74,6 @@ class Faults:
         _log.info("the store is writable again")
 
 
-class SharedRateLimits:
-    """Buckets in a database, which outlive the server and are those of all that share it.
-
-    They are what :class:`~oxibonsai.server.rate_limit.RateLimiter` has in memory. A request costs one
-    statement, and the clock is the database's.
-
-    Args:
-        database: A PostgreSQL database.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def take(self, name: str, rate: Rate) -> Balance:
-        """Take a token from the bucket of this name if there is one.
-
-        Args:
-            name: Of the bucket.
-            rate: With a capacity.
-
-        Raises:
-            StoreError: The database can't be used.
-        """
-        assert rate.capacity is not None
-        step, most = 1 / rate.per_second, (rate.capacity - 1) / rate.per_second
-        table, now = rate_limits, _now()
-        begun = func.greatest(table.c.full_at, now)
-        statement = insert(table).values(owner=bindparam("who"), full_at=now + step)
-        statement = statement.on_conflict_do_update(
-            index_elements=[table.c.owner],
-            set_={"full_at": begun + step},
-            where=begun - now <= most,
-        )
-        with self._database.write() as connection:
-            taken = connection.execute(statement.returning(table.c.full_at - now), {"who": name})
-            until_full = taken.scalar_one_or_none()
-            if until_full is not None:
-                return Balance.of(rate, float(until_full))
-            left = select(table.c.full_at - now).where(table.c.owner == name)
-            until_full = float(connection.execute(left).scalar_one())
-            return Balance.of(rate, until_full, max(until_full - most, 0.001))
-
-
-def _now() -> ColumnElement[Any]:
-    """Return the database's clock, in seconds."""
-    return func.extract("epoch", func.clock_timestamp())
-
-
 _PROBE_BYTES = 64 * 1024
 _FULL_SECONDS = 3600.0  # more than the clocks of servers differ
 _NOBODY = "-"  # never the owner of a request
@@ -173,9 +122,13 @@ class Store:
         self._faults = Faults(self._try_writing)
         db.writing = self._faults.noted
 
-    def shared_rate_limits(self) -> SharedRateLimits:
+    def rate_limits(self) -> StoredRateLimits:
         """Return the token buckets in the database, which is PostgreSQL."""
-        return SharedRateLimits(self._database)
+        return StoredRateLimits(self._database)
+
+    def budgets(self) -> StoredBudgets:
+        """Return what callers have used of their daily budgets."""
+        return StoredBudgets(self._database)
 
     @property
     def failing(self) -> bool:
@@ -215,11 +168,13 @@ class Store:
                 count += connection.execute(old).rowcount
         return count
 
-    def forget_rate_limits(self) -> None:
-        """Delete buckets that have long been full, which is what an unknown owner's is."""
-        table = tables.rate_limits
+    def forget_counters(self) -> None:
+        """Delete past days' budgets, and buckets that have long been full, as an unknown owner's is."""
+        buckets, budgets, now = tables.rate_limits, tables.token_budgets, time.time()
         with self._database.write() as connection:
-            connection.execute(delete(table).where(table.c.full_at < time.time() - _FULL_SECONDS))
+            connection.execute(delete(buckets).where(buckets.c.full_at < now - _FULL_SECONDS))
+            # The clocks of servers differ by less than a day.
+            connection.execute(delete(budgets).where(budgets.c.day < now // 86400 - 1))
 
     def close(self) -> None:
         """Close the database."""
@@ -249,7 +204,7 @@ def start_housekeeping(store: Store, retention_seconds: float) -> None:
             try:
                 forgotten = store.forget_old(retention_seconds)
                 store.files.sweep()
-                store.forget_rate_limits()
+                store.forget_counters()
             except OxiBonsaiError as e:
                 _log.error("housekeeping: %s", e)
             else:

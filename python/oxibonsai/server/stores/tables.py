@@ -4,7 +4,7 @@ All kinds of objects have tables with the same columns. ``seq`` is the order of 
 of the clock; ``body`` is the object as JSON text. Objects are looked up by owner and id together, so
 another owner's id takes the same time as an unknown one. A child object (a message in a thread) names
 its ``parent`` and is deleted with it. Version 2 added chat completions, conversations and batches,
-version 3 ``body_size``.
+version 3 ``body_size``, version 4 budgets of tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 metadata = MetaData()
 # SQLite autoincrements only INTEGER columns.
@@ -96,7 +96,7 @@ file_contents = Table(
     Column("piece", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )
-# When an owner's bucket of requests is full again, in seconds of the database's clock.
+# When an owner's bucket of requests or of tokens is full again, in seconds of the database's clock.
 rate_limits = Table(
     "rate_limits",
     metadata,
@@ -110,4 +110,12 @@ cancellations = Table(
     Column("server", Integer, primary_key=True),
     Column("owner", String(80), primary_key=True),
     Column("id", String(80), primary_key=True),
+)
+# Tokens that an owner has used on a day, in days since 1970 (UTC).
+token_budgets = Table(
+    "token_budgets",
+    metadata,
+    Column("owner", String(80), primary_key=True),
+    Column("day", Integer, primary_key=True),
+    Column("used", BigInteger, nullable=False),
 )
