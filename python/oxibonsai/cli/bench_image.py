@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import resource
 import statistics
-import sys
 import time
 from itertools import pairwise
 from typing import Any
@@ -18,6 +16,7 @@ from oxibonsai.devices import OpShare, profile, profile_lines
 from oxibonsai.diffusion.diffusion_pipeline import DiffusionPipeline, Step
 from oxibonsai.diffusion.pipeline import ImagePipeline
 from oxibonsai.diffusion.request import STEPS, ImageRequest
+from oxibonsai.files.machine import peak_memory
 
 _PROMPT = "a tiny bonsai tree in a ceramic pot"
 _PASSES = 3  # of the measurement of the limit; the fastest counts
@@ -61,13 +60,14 @@ def image(
         for name, found in _draw(diffusion, request).items():
             seconds.setdefault(name, []).extend(found)
     rows = {name: round(statistics.median(found), 4) for name, found in seconds.items()}
+    peak = peak_memory()
     report: dict[str, Any] = {
         "model": diffusion.name,
         "size": f"{request.width}x{request.height}",
         "steps": steps,
         "seconds": rows,
         "picture_seconds": round(rows["prompt"] + steps * rows["step"] + rows["decode"], 4),
-        "peak_mib": round(_peak_bytes() / 2**20),
+        "peak_mib": None if peak is None else round(peak / 2**20),
         **_share(diffusion, request, rows["step"]),
     }
     profiles = _profiles(diffusion, request) if with_profile else {}
@@ -142,16 +142,11 @@ def _products(diffusion: DiffusionPipeline, request: ImageRequest) -> int:
     return total
 
 
-def _peak_bytes() -> int:
-    """Return the process's peak memory in bytes; the system says kibibytes on Linux, bytes on macOS."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 def _table(report: dict[str, Any], profiles: dict[str, list[OpShare]]) -> str:
     lines = [f"{report['model']}, {report['size']}, {report['steps']} steps"]
     lines += [f"  {name:8} {value:10.3f} s" for name, value in report["seconds"].items()]
-    lines.append(f"  picture  {report['picture_seconds']:10.3f} s, peak {report['peak_mib']} MiB")
+    memory = "" if report["peak_mib"] is None else f", peak {report['peak_mib']} MiB"
+    lines.append(f"  picture  {report['picture_seconds']:10.3f} s{memory}")
     if "gmac_s" in report:
         lines.append(
             f"  a step's matrices: {report['gmac_s']} GMAC/s, "

@@ -30,7 +30,8 @@ def _keep_devices() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(device))
 
 
-os.register_at_fork(after_in_child=_keep_devices)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_keep_devices)
 
 
 def default_threads() -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from oxibonsai.files.file_lock import lock as lock_descriptor
 
 _PREFIX = "folder-"
 
@@ -25,7 +26,7 @@ def scratch_folder(place: Path) -> Iterator[Path]:
     place.mkdir(parents=True, exist_ok=True)
     with _locked(place):
         for left in place.glob(f"{_PREFIX}*"):
-            with suppress(OSError), _locked(left, fcntl.LOCK_NB):
+            with suppress(OSError), _locked(left, wait=False):
                 shutil.rmtree(left)
         folder = Path(tempfile.mkdtemp(dir=place, prefix=_PREFIX))
         lock = _lock(folder)
@@ -37,18 +38,18 @@ def scratch_folder(place: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
-    lock = _lock(folder, flags)
+def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    lock = _lock(folder, wait=wait)
     try:
         yield
     finally:
         os.close(lock)
 
 
-def _lock(folder: Path, flags: int = 0) -> int:
+def _lock(folder: Path, *, wait: bool = True) -> int:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+        lock_descriptor(descriptor, wait=wait)
     except OSError:
         os.close(descriptor)
         raise

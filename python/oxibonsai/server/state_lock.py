@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from oxibonsai.errors import CapacityError
+from oxibonsai.files.file_lock import lock
 from oxibonsai.server.settings import Settings
 
 # The worker of a killed server ends shortly after it, which releases its lock.
@@ -63,7 +63,7 @@ def _wait_for(file: IO[str], path: Path) -> None:
     deadline = time.monotonic() + _ORPHAN_SECONDS
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file.fileno(), wait=False)
             return
         except BlockingIOError:
             file.seek(0)

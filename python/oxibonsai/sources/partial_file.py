@@ -8,7 +8,6 @@ it, so neither a kill nor a crash of the machine can leave wrong bytes in the re
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from oxibonsai.errors import CapacityError, SourceError
+from oxibonsai.files.file_lock import lock, sync_folder
 
 _CHECKPOINT_BYTES = 4 << 20  # fetched again at most after a kill
 _HASH_BYTES = 1 << 20
@@ -117,7 +117,7 @@ class PartialFile:
         while True:
             file = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file, wait=False)
             except BlockingIOError as e:
                 os.close(file)
                 raise SourceError(
@@ -238,8 +238,4 @@ class PartialFile:
         self.part.replace(self.place)
         self._finished = True
         self._drop_state()
-        folder = os.open(self.place.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # so that the name outlives a crash too
-        finally:
-            os.close(folder)
+        sync_folder(self.place.parent)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import secrets
@@ -16,6 +15,7 @@ from typing import IO, Protocol
 
 from sqlalchemy import Connection, delete, insert, select
 
+from oxibonsai.files.file_lock import lock, sync_folder
 from oxibonsai.server.stores.errors import StoreError, TooLargeError
 from oxibonsai.server.stores.tables import file_contents
 
@@ -92,7 +92,7 @@ class BlobFolder:
         while True:
             path = self._temporary / secrets.token_hex(16)
             file = path.open("xb")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file.fileno())
             if os.fstat(file.fileno()).st_nlink:
                 return path, file
             file.close()  # somebody swept between the two
@@ -105,8 +105,8 @@ class BlobFolder:
                 return
             final.parent.mkdir(exist_ok=True)
             upload.path.replace(final)
-            _sync_folder(final.parent)
-            _sync_folder(self._folder)
+            sync_folder(final.parent)
+            sync_folder(self._folder)
 
     def open(self, connection: Connection, sha256: str) -> IO[bytes]:
         """Open a content for reading.
@@ -131,7 +131,7 @@ class BlobFolder:
         """Delete temporary files that nobody locks: their owners died."""
         for path in self._temporary.iterdir():
             with contextlib.suppress(OSError), path.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file.fileno(), wait=False)
                 path.unlink()
 
 
@@ -146,14 +146,6 @@ def _write(path: Path, file: IO[bytes], source: IO[bytes], max_bytes: int) -> Up
     file.flush()
     os.fsync(file.fileno())
     return Upload(path, digest.hexdigest(), size)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
