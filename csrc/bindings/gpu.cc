@@ -243,7 +243,12 @@ void register_gpu_device(py::module_& m) {
            "Runs the batch; ids and values of the k largest of each row of an output, [rows, k]: "
            "the largest first, ties by lower id.")
       .def("read_row", &read_row, py::arg("output"), py::arg("row"),
-           "A row of an output of the latest run_top(), float32 [columns].");
+           "A row of an output of the latest run_top(), float32 [columns].")
+      .def("keep_kernel_names", &Executable::keep_kernel_names,
+           py::call_guard<py::gil_scoped_release>(),
+           "Keeps the names of the kernels that steps launch from now on.")
+      .def("kernel_names", &Executable::kernel_names, py::call_guard<py::gil_scoped_release>(),
+           "The kernels of the steps since keep_kernel_names(), in the order of their names.");
   py::class_<GpuDevice, std::shared_ptr<GpuDevice>>(m, "GpuDevice", "A GPU.")
       .def_property_readonly("name", [](const GpuDevice& d) { return d.backend()->name(); })
       .def_property_readonly("tier", [](const GpuDevice& d) { return d.backend()->device(); })

@@ -18,13 +18,33 @@ constexpr int64_t kStagingBytes = 4 << 20;
 
 constexpr unsigned kStreamNonBlocking = 1;
 
+// A context that is current in this thread as long as this lives; what the caller's own was, as of
+// another library, is so again afterwards.
+class Current {
+ public:
+  Current(const Driver& driver, ContextHandle* context) : driver_(driver) {
+    driver_.check(driver_.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent");
+  }
+  ~Current() {
+    ContextHandle* popped = nullptr;
+    driver_.cuCtxPopCurrent_v2(&popped);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+  const Driver* operator->() const { return &driver_; }
+
+ private:
+  const Driver& driver_;
+};
+
 // The primary context of a card with one stream, on which everything runs in order.
 class Context {
  public:
   Context(const Driver& driver, DeviceId device) : driver_(driver), device_(device) {
     driver_.check(driver_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
     try {
-      use();
+      const Current current = use();
       driver_.check(driver_.cuStreamCreate(&stream_, kStreamNonBlocking), "cuStreamCreate");
     } catch (...) {
       driver_.cuDevicePrimaryCtxRelease_v2(device_);
@@ -32,17 +52,17 @@ class Context {
     }
   }
   ~Context() {
-    if (driver_.cuCtxSetCurrent(context_) == kSuccess) driver_.cuStreamDestroy_v2(stream_);
+    try {
+      use()->cuStreamDestroy_v2(stream_);
+    } catch (const Error&) {  // the card is lost
+    }
     driver_.cuDevicePrimaryCtxRelease_v2(device_);
   }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   // A context is current in one thread; steps come from any.
-  const Driver& use() const {
-    driver_.check(driver_.cuCtxSetCurrent(context_), "cuCtxSetCurrent");
-    return driver_;
-  }
+  Current use() const { return {driver_, context_}; }
   const Driver& driver() const { return driver_; }
   StreamHandle* stream() const { return stream_; }
 
@@ -57,25 +77,25 @@ using ContextPtr = std::shared_ptr<const Context>;
 
 gpu::Memory memory_of(const Context& context) {
   size_t free = 0, total = 0;
-  const Driver& d = context.use();
-  d.check(d.cuMemGetInfo_v2(&free, &total), "cuMemGetInfo");
+  const Current d = context.use();
+  d->check(d->cuMemGetInfo_v2(&free, &total), "cuMemGetInfo");
   return {static_cast<int64_t>(total), static_cast<int64_t>(free)};
 }
 
 class CudaBuffer : public gpu::Buffer {
  public:
   CudaBuffer(ContextPtr context, int64_t bytes) : Buffer(bytes), context_(std::move(context)) {
-    const Driver& d = context_->use();
-    const Result result = d.cuMemAlloc_v2(&memory_, static_cast<size_t>(bytes > 0 ? bytes : 1));
+    const Current d = context_->use();
+    const Result result = d->cuMemAlloc_v2(&memory_, static_cast<size_t>(bytes > 0 ? bytes : 1));
     if (result == kOutOfMemory)
       throw CapacityError("the card has " + std::to_string(memory_of(*context_).free) +
                           " bytes free, " + std::to_string(bytes) +
-                          " were asked for: " + d.describe(result));
-    d.check(result, "cuMemAlloc");
+                          " were asked for: " + d->describe(result));
+    d->check(result, "cuMemAlloc");
   }
   ~CudaBuffer() override {
     try {
-      context_->use().cuMemFree_v2(memory_);
+      context_->use()->cuMemFree_v2(memory_);
     } catch (const Error&) {  // the card is lost, and its memory with it
     }
   }
@@ -103,12 +123,12 @@ DevicePointer resolve(gpu::Address at, int64_t bytes) {
 class Staging {
  public:
   explicit Staging(ContextPtr context) : context_(std::move(context)) {
-    const Driver& d = context_->use();
-    d.check(d.cuMemHostAlloc(&memory_, kStagingBytes, 0), "cuMemHostAlloc");
+    const Current d = context_->use();
+    d->check(d->cuMemHostAlloc(&memory_, kStagingBytes, 0), "cuMemHostAlloc");
   }
   ~Staging() {
     try {
-      context_->use().cuMemFreeHost(memory_);
+      context_->use()->cuMemFreeHost(memory_);
     } catch (const Error&) {  // the card is lost
     }
   }
@@ -118,8 +138,8 @@ class Staging {
   // A place for at most kStagedBytes that nothing on its way to the card uses.
   void* take(int64_t bytes) {
     if (used_ + bytes > kStagingBytes) {
-      const Driver& d = context_->use();
-      d.check(d.cuStreamSynchronize(context_->stream()), "cuStreamSynchronize");
+      const Current d = context_->use();
+      d->check(d->cuStreamSynchronize(context_->stream()), "cuStreamSynchronize");
       used_ = 0;
     }
     void* place = static_cast<char*>(memory_) + used_;
@@ -156,20 +176,21 @@ class CudaBackend : public gpu::Backend {
       : name_("cuda:" + std::to_string(index)),
         card_(std::move(card)),
         context_(std::move(context)),
-        no_graphs_(graphs_refusal(context_->use())),
+        no_graphs_(graphs_refusal(context_->driver())),
         staging_(context_),
-        graphs_(context_->use(), context_->stream()) {
-    const Driver& d = context_->use();
-    load_kernel_image(d, card_.generation, sources, [&](const std::vector<uint8_t>& image) {
-      d.check(d.cuModuleLoadDataEx(&module_, image.data(), 0, nullptr, nullptr),
-              "cuModuleLoadDataEx");
-    });
+        graphs_(context_->driver(), context_->stream()) {
+    const Current d = context_->use();
+    load_kernel_image(context_->driver(), card_.generation, sources,
+                      [&](const std::vector<uint8_t>& image) {
+                        d->check(d->cuModuleLoadDataEx(&module_, image.data(), 0, nullptr, nullptr),
+                                 "cuModuleLoadDataEx");
+                      });
   }
   ~CudaBackend() override {
     try {
-      const Driver& d = context_->use();
+      const Current d = context_->use();
       graphs_.clear();
-      d.cuModuleUnload(module_);
+      d->cuModuleUnload(module_);
     } catch (const Error&) {  // the card is lost
     }
   }
@@ -177,7 +198,9 @@ class CudaBackend : public gpu::Backend {
   std::string name() const override { return name_; }
   std::string device() const override {
     const std::string card = card_.name + ", sm_" + std::to_string(card_.generation);
-    return no_graphs_.empty() ? card : card + ", without CUDA graphs (" + no_graphs_ + ")";
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::string& reason = no_graphs_.empty() ? graphs_.refusal() : no_graphs_;
+    return reason.empty() ? card : card + ", without CUDA graphs (" + reason + ")";
   }
   gpu::Capabilities capabilities() const override {
     gpu::Capabilities c;
@@ -194,7 +217,7 @@ class CudaBackend : public gpu::Backend {
     const DevicePointer target = resolve(to, bytes);
     if (bytes == 0) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    const Driver& d = context_->use();
+    const Current d = context_->use();
     const auto size = static_cast<size_t>(bytes);
     const bool staged = bytes <= kStagedBytes;
     if (staged) {
@@ -202,7 +225,7 @@ class CudaBackend : public gpu::Backend {
       std::memcpy(place, from, size);
       from = place;
     }
-    d.check(d.cuMemcpyHtoDAsync_v2(target, from, size, context_->stream()), "cuMemcpyHtoDAsync");
+    d->check(d->cuMemcpyHtoDAsync_v2(target, from, size, context_->stream()), "cuMemcpyHtoDAsync");
     if (!staged) wait();
   }
 
@@ -210,9 +233,9 @@ class CudaBackend : public gpu::Backend {
     const DevicePointer source = resolve(from, bytes);
     if (bytes == 0) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    const Driver& d = context_->use();
-    d.check(d.cuMemcpyDtoHAsync_v2(to, source, static_cast<size_t>(bytes), context_->stream()),
-            "cuMemcpyDtoHAsync");
+    const Current d = context_->use();
+    d->check(d->cuMemcpyDtoHAsync_v2(to, source, static_cast<size_t>(bytes), context_->stream()),
+             "cuMemcpyDtoHAsync");
     wait();
   }
 
@@ -220,29 +243,30 @@ class CudaBackend : public gpu::Backend {
     const DevicePointer source = resolve(from, bytes), target = resolve(to, bytes);
     if (bytes == 0) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    const Driver& d = context_->use();
-    d.check(d.cuMemcpyDtoDAsync_v2(target, source, static_cast<size_t>(bytes), context_->stream()),
-            "cuMemcpyDtoDAsync");
+    const Current d = context_->use();
+    d->check(
+        d->cuMemcpyDtoDAsync_v2(target, source, static_cast<size_t>(bytes), context_->stream()),
+        "cuMemcpyDtoDAsync");
   }
 
   void fill(gpu::Address to, uint8_t value, int64_t bytes) override {
     const DevicePointer target = resolve(to, bytes);
     if (bytes == 0) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    const Driver& d = context_->use();
-    d.check(d.cuMemsetD8Async(target, value, static_cast<size_t>(bytes), context_->stream()),
-            "cuMemsetD8Async");
+    const Current d = context_->use();
+    d->check(d->cuMemsetD8Async(target, value, static_cast<size_t>(bytes), context_->stream()),
+             "cuMemsetD8Async");
   }
 
   void launch(const gpu::Launch& l) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    context_->use();
+    const Current current = context_->use();
     launch_kernel(l);
   }
 
   void launch_all(const std::vector<gpu::Launch>& launches) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    context_->use();
+    const Current current = context_->use();
     const auto one_by_one = [&] {
       for (const gpu::Launch& l : launches) launch_kernel(l);
     };
@@ -282,8 +306,8 @@ class CudaBackend : public gpu::Backend {
   }
 
   void wait() const {
-    const Driver& d = context_->use();
-    d.check(d.cuStreamSynchronize(context_->stream()), "cuStreamSynchronize");
+    const Current d = context_->use();
+    d->check(d->cuStreamSynchronize(context_->stream()), "cuStreamSynchronize");
   }
 
   FunctionHandle* function(const char* kernel) {
@@ -300,7 +324,7 @@ class CudaBackend : public gpu::Backend {
   const CardInfo card_;
   const ContextPtr context_;
   const std::string no_graphs_;  // why; empty: graphs are used
-  std::mutex mutex_;             // one call at a time: the order of calls is the order of work
+  mutable std::mutex mutex_;     // one call at a time: the order of calls is the order of work
   Staging staging_;
   GraphCache graphs_;
   ModuleHandle* module_ = nullptr;

@@ -45,7 +45,8 @@ constexpr int kJitInputPtx = 1;
   X(cuDeviceTotalMem_v2, (size_t * bytes, DeviceId device))                                        \
   X(cuDevicePrimaryCtxRetain, (ContextHandle * *context, DeviceId device))                         \
   X(cuDevicePrimaryCtxRelease_v2, (DeviceId device))                                               \
-  X(cuCtxSetCurrent, (ContextHandle * context))                                                    \
+  X(cuCtxPushCurrent_v2, (ContextHandle * context))                                                \
+  X(cuCtxPopCurrent_v2, (ContextHandle * *context))                                                \
   X(cuMemGetInfo_v2, (size_t * free, size_t * total))                                              \
   X(cuMemAlloc_v2, (DevicePointer * memory, size_t bytes))                                         \
   X(cuMemFree_v2, (DevicePointer memory))                                                          \

@@ -21,10 +21,9 @@ void GraphCache::run(const std::string& key, const std::function<void()>& launch
   if (found != graphs_.end()) {
     graphs_.splice(graphs_.begin(), graphs_, found);
   } else {
-    if (full_ || !came_before(hash)) return launch();
+    if (!refusal_.empty() || !came_before(hash)) return launch();
     GraphExecHandle* graph = capture(launch);
-    full_ = graph == nullptr;
-    if (full_) return launch();
+    if (graph == nullptr) return launch();
     graphs_.push_front({key, hash, graph});
     if (graphs_.size() > kMostGraphs) {
       driver_.cuGraphExecDestroy(graphs_.back().graph);
@@ -50,23 +49,33 @@ bool GraphCache::came_before(size_t hash) {
   return false;
 }
 
-GraphExecHandle* GraphCache::capture(const std::function<void()>& launch) const {
+bool GraphCache::refuses(Result result, const char* call) {
+  if (result == kSuccess) return false;
+  refusal_ = std::string(call) + ": " + driver_.describe(result);
+  return true;
+}
+
+// Launches while a graph is captured do nothing, so that those which follow a refusal are the
+// first.
+GraphExecHandle* GraphCache::capture(const std::function<void()>& launch) {
   const Driver& d = driver_;
-  d.check(d.cuStreamBeginCapture_v2(stream_, kCaptureThreadLocal), "cuStreamBeginCapture");
+  if (refuses(d.cuStreamBeginCapture_v2(stream_, kCaptureThreadLocal), "cuStreamBeginCapture"))
+    return nullptr;
   GraphHandle* graph = nullptr;
   try {
     launch();
-  } catch (...) {
-    if (d.cuStreamEndCapture(stream_, &graph) == kSuccess) d.cuGraphDestroy(graph);
-    throw;
+  } catch (const Error& e) {
+    refusal_ = e.what();
   }
-  d.check(d.cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
+  const bool broken = refuses(d.cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
+  if (broken || !refusal_.empty()) {
+    if (!broken && graph != nullptr) d.cuGraphDestroy(graph);
+    return nullptr;
+  }
   GraphExecHandle* runnable = nullptr;
   const Result result = d.cuGraphInstantiateWithFlags(&runnable, graph, 0);
   d.cuGraphDestroy(graph);
-  if (result == kOutOfMemory) return nullptr;
-  d.check(result, "cuGraphInstantiateWithFlags");
-  return runnable;
+  return refuses(result, "cuGraphInstantiateWithFlags") ? nullptr : runnable;
 }
 
 }  // namespace oxibonsai::cuda

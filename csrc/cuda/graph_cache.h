@@ -26,9 +26,10 @@ class GraphCache {
   GraphCache& operator=(const GraphCache&) = delete;
 
   // Makes launches on the stream by calling `launch`, or by a graph of an earlier time. `key` has
-  // all that makes them up. Where the card has no memory for another graph, it makes none any more.
+  // all that makes them up. Where one can't be made, no others are any more: refusal() says why.
   void run(const std::string& key, const std::function<void()>& launch);
   void clear();
+  const std::string& refusal() const { return refusal_; }  // empty: graphs are made
 
  private:
   struct Entry {
@@ -38,14 +39,15 @@ class GraphCache {
   };
 
   bool came_before(size_t hash);
-  // Null where memory does not suffice.
-  GraphExecHandle* capture(const std::function<void()>& launch) const;
+  // Null where the driver refuses, with the reason in refusal_.
+  GraphExecHandle* capture(const std::function<void()>& launch);
+  bool refuses(Result result, const char* call);
 
   const Driver& driver_;
   StreamHandle* const stream_;
   std::list<Entry> graphs_;    // the latest used first
   std::deque<size_t> hashes_;  // of keys that came once, the latest last
-  bool full_ = false;          // the card, of graphs
+  std::string refusal_;
 };
 
 }  // namespace oxibonsai::cuda

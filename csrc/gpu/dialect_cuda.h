@@ -62,13 +62,15 @@ INLINE int32_t dot4(uint32_t a, uint32_t b, int32_t c) { return __dp4a(int32_t(a
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define HAS_MMA_16 1
 #define multiply_tile_32(c, a, b)                                                               \
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, " \
+  asm volatile(                                                                                 \
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, " \
       "{%0,%1,%2,%3};"                                                                          \
       : "+r"((c)[0]), "+r"((c)[1]), "+r"((c)[2]), "+r"((c)[3])                                  \
       : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"((b)[0]), "r"((b)[1]))
 // The same with 16 int8 each: a[0], a[1] and b[0].
 #define multiply_tile_16(c, a, b)                                                      \
-  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, " \
+  asm volatile(                                                                        \
+      "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, " \
       "{%0,%1,%2,%3};"                                                                 \
       : "+r"((c)[0]), "+r"((c)[1]), "+r"((c)[2]), "+r"((c)[3])                         \
       : "r"((a)[0]), "r"((a)[1]), "r"((b)[0]))
@@ -76,8 +78,8 @@ INLINE int32_t dot4(uint32_t a, uint32_t b, int32_t c) { return __dp4a(int32_t(a
 #define HAS_MMA_8 1
 // The same for 8 rows and 16 int8, of which a lane has a word of row g and one of column g, and the
 // sums c[0] and c[1].
-#define multiply_tile_8(c, a, b)                                                     \
-  asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" \
-      : "+r"((c)[0]), "+r"((c)[1])                                                   \
-      : "r"(a), "r"(b))
+#define multiply_tile_8(c, a, b)                                                              \
+  asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" \
+               : "+r"((c)[0]), "+r"((c)[1])                                                   \
+               : "r"(a), "r"(b))
 #endif

@@ -177,4 +177,14 @@ void Executable::read_row(size_t output, int64_t row, float* result) {
   backend_->synchronize();
 }
 
+void Executable::keep_kernel_names() {
+  const std::lock_guard<std::mutex> one_at_a_time(mutex_);
+  launches_.keep_names();
+}
+
+std::vector<std::string> Executable::kernel_names() {
+  const std::lock_guard<std::mutex> one_at_a_time(mutex_);
+  return {launches_.names().begin(), launches_.names().end()};
+}
+
 }  // namespace oxibonsai::gpu

@@ -46,6 +46,10 @@ class Executable {
   // A row of an output of the latest step, [columns]. RequestError where it has no such row.
   void read_row(size_t output, int64_t row, float* result);
 
+  // Keeps the names of the kernels that steps launch from now on; those of the steps so far.
+  void keep_kernel_names();
+  std::vector<std::string> kernel_names();
+
  private:
   ValueRef ref(graph::ValueId id) const;
   void check(const graph::Batch& batch, const State& state) const;

@@ -34,6 +34,8 @@ void LaunchQueue::submit(Backend& backend) {
     l.buffers = buffers_.data() + w.buffers;
   }
   backend.launch_all(launches_);
+  if (keeps_names_)
+    for (const Launch& l : launches_) names_.insert(l.kernel);
   clear();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@ class LaunchQueue {
   void submit(Backend& backend);   // leaves the queue empty
   void clear();
 
+  // From now on names of kernels are kept, which costs a step some of its time.
+  void keep_names() { keeps_names_ = true; }
+  const std::set<std::string>& names() const { return names_; }  // of what was submitted
+
  private:
   struct Waiting {
     Launch launch;        // but for its pointers
@@ -26,6 +31,8 @@ class LaunchQueue {
   std::vector<uint8_t> bytes_;
   std::vector<Address> buffers_;
   std::vector<Launch> launches_;  // of submit()
+  bool keeps_names_ = false;
+  std::set<std::string> names_;
 };
 
 }  // namespace oxibonsai::gpu

@@ -20,6 +20,9 @@ class FakeCard:
         self._calls = ctypes.CDLL(str(library))
         for name in ("fake_used", "fake_fetched"):
             getattr(self._calls, name).restype = ctypes.c_uint64
+        self._calls.fake_has_context.restype = ctypes.c_bool
+        for name in ("fake_kernels", "fake_kernels_run"):
+            getattr(self._calls, name).restype = ctypes.c_char_p
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._calls, f"fake_{name}")

@@ -61,9 +61,10 @@ struct Fake {
   int cards = 1;
   long fails_allocation = 0;  // counts down to the allocation that fails; 0: none
   long fails_launch = 0;
-  long fails_graph = 0;  // counts down to the graph that memory does not suffice for
+  long fails_graph = 0;  // counts down to the graph that fails, with
+  int graph_failure = kOutOfMemory;
   long made = 0, launched = 0, compiled = 0;
-  long graph_launches = 0;
+  long graph_launches = 0, uploads = 0, downloads = 0, synchronizations = 0;
   bool capture_broken = false;
   Graph captured;
   std::set<Graph*> graphs, runnable;
@@ -72,6 +73,9 @@ struct Fake {
   std::string words;     // of the last failure
   bool refuses_ptx = false;
   uint64_t seed = 1;
+  bool idle = false;
+  std::string spoiled;            // the kernel that does nothing
+  std::set<std::string> kernels;  // that were launched
 };
 
 Fake& fake() {
@@ -80,7 +84,8 @@ Fake& fake() {
 }
 
 thread_local void* current = nullptr;
-thread_local bool capturing = false;  // one thread at a time
+thread_local std::vector<void*> outer;  // contexts that were current before it
+thread_local bool capturing = false;    // one thread at a time
 
 // Locks, and says what stands against any call on the card.
 class Call {
@@ -129,6 +134,8 @@ int execute(const Node& node) {
     f.words = "the card has fallen off the bus";
     return f.lost = kLaunchFailed;
   }
+  f.kernels.insert(node.kernel->name);
+  if (f.idle || node.kernel->name == f.spoiled) return kSuccess;
   uint8_t* buffers[64] = {};
   for (size_t i = 0; i < node.buffers.size(); ++i) {
     const Pointer p = node.buffers[i];
@@ -205,8 +212,16 @@ API int cuDevicePrimaryCtxRetain(void** context, int) {
   return fake().lost;
 }
 API int cuDevicePrimaryCtxRelease_v2(int) { return kSuccess; }
-API int cuCtxSetCurrent(void* context) {
+API int cuCtxPushCurrent_v2(void* context) {
+  outer.push_back(current);
   current = context;
+  return kSuccess;
+}
+API int cuCtxPopCurrent_v2(void** context) {
+  if (outer.empty()) return kInvalidContext;
+  *context = current;
+  current = outer.back();
+  outer.pop_back();
   return kSuccess;
 }
 API int cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -254,12 +269,14 @@ API int cuMemFreeHost(void* memory) {
   return kSuccess;
 }
 API int cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t bytes, void*) {
+  ++fake().uploads;
   return copy(at(to), from, bytes, to);
 }
 API int cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t bytes, void*) {
   const int result = copy(to, at(from), bytes, from);
   const Call call;
   fake().fetched += static_cast<uint64_t>(bytes);
+  ++fake().downloads;
   return result;
 }
 API int cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t bytes, void*) {
@@ -280,6 +297,7 @@ API int cuStreamCreate(void** stream, unsigned) {
 API int cuStreamDestroy_v2(void*) { return kSuccess; }
 API int cuStreamSynchronize(void*) {
   const Call call;
+  ++fake().synchronizations;
   return call.refusal();
 }
 API int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
@@ -357,7 +375,7 @@ API int cuGraphInstantiateWithFlags(void** runnable, void* graph, unsigned long 
   if (const int refusal = call.refusal()) return refusal;
   Fake& f = fake();
   if (f.graphs.count(static_cast<Graph*>(graph)) == 0 || flags != 0) return kInvalidValue;
-  if (counts_down(&f.fails_graph)) return kOutOfMemory;
+  if (counts_down(&f.fails_graph)) return f.graph_failure;
   *runnable = *f.runnable.insert(new Graph(*static_cast<Graph*>(graph))).first;
   return kSuccess;
 }
@@ -428,10 +446,14 @@ API void fake_reset(void) {
   f.cards = 1;
   f.fails_allocation = f.fails_launch = f.fails_graph = f.made = f.launched = f.compiled = 0;
   f.graph_launches = 0;
+  f.graph_failure = kOutOfMemory;
+  f.uploads = f.downloads = f.synchronizations = 0;
   capturing = false;
   f.fetched = 0;
   f.lost = kSuccess;
-  f.refuses_ptx = false;
+  f.refuses_ptx = f.idle = false;
+  f.kernels.clear();
+  f.spoiled.clear();
 }
 API void fake_set_memory(uint64_t bytes) { fake().memory = bytes; }
 API void fake_set_generation(int generation) { fake().generation = generation; }
@@ -441,6 +463,8 @@ API void fake_fail_allocation(long n) { fake().fails_allocation = n; }
 API void fake_fail_launch(long n) { fake().fails_launch = n; }
 // Memory does not suffice for the n-th graph from now on.
 API void fake_fail_graph(long n) { fake().fails_graph = n; }
+// What it fails with from now on, in place of that.
+API void fake_set_graph_failure(int result) { fake().graph_failure = result; }
 // As a driver that is older than the embedded PTX, so that the run-time compiler is needed.
 API void fake_refuse_ptx(void) { fake().refuses_ptx = true; }
 API long fake_allocations(void) { return fake().made; }
@@ -448,6 +472,30 @@ API long fake_launches(void) { return fake().launched; }
 API long fake_graph_launches(void) { return fake().graph_launches; }
 API long fake_graphs(void) {
   return static_cast<long>(fake().graphs.size() + fake().runnable.size());
+}
+// Whether a context is current in the calling thread.
+API bool fake_has_context(void) { return current != nullptr; }
+API long fake_uploads(void) { return fake().uploads; }
+API long fake_downloads(void) { return fake().downloads; }
+API long fake_synchronizations(void) { return fake().synchronizations; }
+// Whether launches do nothing from now on, as for counting them where the results do not matter.
+API void fake_idle(bool idle) { fake().idle = idle; }
+// The same for launches of one kernel.
+API void fake_spoil(const char* kernel) { fake().spoiled = kernel; }
+// Names, each followed by a space, of all kernels, and of those that ran: valid until the next
+// call.
+API const char* fake_kernels(void) {
+  thread_local std::string names;
+  names.clear();
+  for (const std::string& name : oxibonsai::gpu::emulator::kernel_names()) names += name + " ";
+  return names.c_str();
+}
+API const char* fake_kernels_run(void) {
+  const Call call;
+  thread_local std::string names;
+  names.clear();
+  for (const std::string& name : fake().kernels) names += name + " ";
+  return names.c_str();
 }
 API long fake_compilations(void) { return fake().compiled; }
 API uint64_t fake_fetched(void) { return fake().fetched; }

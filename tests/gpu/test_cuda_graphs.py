@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.slow, needs_compiler]
 IDS = [int(i) for i in np.random.default_rng(5).integers(0, 256, 70)]
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 MOST_LAUNCHES = 50  # of a step
+LAUNCHES_OF_A_LAYER = 10  # of a Qwen3, for a token
 DRAWN = replace(GREEDY, temperature=0.9, top_k=30, seed=11)
 
 
@@ -142,6 +143,46 @@ def test_without_memory_for_graphs_there_are_single_launches(card: Any, tiny_pat
     card.fail_graph(1)
     assert texts(engine, [IDS[:5]], GREEDY) == wanted
     assert (card.graph_launches(), card.graphs()) == (0, 0)
+
+
+def test_a_driver_that_refuses_a_graph_gets_single_launches(card: Any, tiny_path: Path) -> None:
+    wanted = texts(load(tiny_path, "cpu"), [IDS[:5]], GREEDY)
+    engine = load(tiny_path)
+    card.set_graph_failure(1)
+    card.fail_graph(1)
+    assert texts(engine, [IDS[:5]], GREEDY) == wanted
+    assert (card.graph_launches(), card.graphs()) == (0, 0)
+    reason = "without CUDA graphs (cuGraphInstantiateWithFlags: CUDA_ERROR_INVALID_VALUE"
+    assert reason in engine.model.device.tier
+
+
+def test_a_step_leaves_the_callers_context_as_it_was(card: Any, tiny_path: Path) -> None:
+    engine = load(tiny_path)
+    texts(engine, [IDS[:5]], GREEDY)
+    assert card.graph_launches() > 0
+    assert not card.has_context()
+
+
+def test_a_token_takes_few_calls_of_the_driver(
+    card: Any, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OXIBONSAI_CUDA_GRAPHS", "0")
+    engine = load(tiny_path)
+    layers = len(engine.model.graph.paged_layers)
+    card.idle(True)
+    engine.submit(IDS[:5], replace(GREEDY, max_tokens=40))
+    engine.step()
+    names = ("launches", "uploads", "downloads", "synchronizations")
+    calls = {name: getattr(card, name) for name in names}
+    before = {name: call() for name, call in calls.items()}
+    for _ in range(10):
+        engine.step()
+    found = {name: call() - before[name] for name, call in calls.items()}
+    # Beside the layers: the last norm, the output and the two of the search for the largest logits.
+    assert found["launches"] <= 10 * (LAUNCHES_OF_A_LAYER * layers + 5)
+    assert found["uploads"] <= 10 * 3
+    assert found["downloads"] <= 10 * 2
+    assert found["synchronizations"] <= 10 * 3
 
 
 def test_a_card_that_is_lost_within_a_graph_ends_the_step(card: Any, tiny_path: Path) -> None:

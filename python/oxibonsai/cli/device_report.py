@@ -23,13 +23,16 @@ _SAME = "same bytes"
 _WHOLE = {"decode": "greedy decode", "states": "hidden states of a text"}
 
 
-def verify_device(name: str, model: str | None, quant_type: str, as_json: bool) -> None:
+def verify_device(
+    name: str, model: str | None, quant_type: str, *, wide: bool, as_json: bool
+) -> None:
     """Print a report.
 
     Args:
         name: As ``--device`` takes it.
         model: Of which a greedy decode, or an encoder's states, are compared too; None: the default one.
         quant_type: As ``--quant-type`` takes it.
+        wide: Compare steps as an engine makes them, too, on wide matrices.
         as_json: One JSON object instead of lines.
 
     Raises:
@@ -42,7 +45,7 @@ def verify_device(name: str, model: str | None, quant_type: str, as_json: bool) 
         raise RequestError("--device auto is no device that could be checked: name one")
     device = open_device(chosen)
     report = _facts(device)
-    report["ops"] = {op: _result(found) for op, found in _compared(device)}
+    report["ops"] = {op: _result(found) for op, found in _compared(device, wide)}
     whole, result = _whole(device, model, quant_type)
     report[whole] = result
     failed = [op for op, found in report["ops"].items() if found.startswith("OTHER")]
@@ -67,8 +70,8 @@ def _facts(device: Device) -> dict[str, Any]:
     }
 
 
-def _compared(device: Device) -> Any:
-    return compare_all_ops(device, _core.CpuDevice(device.threads, DEFINITION))
+def _compared(device: Device, wide: bool) -> Any:
+    return compare_all_ops(device, _core.CpuDevice(device.threads, DEFINITION), wide=wide)
 
 
 def _result(found: list[str] | UnsupportedError) -> str:

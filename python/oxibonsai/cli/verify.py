@@ -33,9 +33,20 @@ _SUSPICIOUS_SHARE = 0.02
     help="Check a device instead: cpu, cuda, cuda:1 or metal. Every kernel and a greedy decode of the "
     "model are compared with the definition, byte for byte.",
 )
+@click.option(
+    "--wide",
+    is_flag=True,
+    help="With --device: also wide matrices, long contexts, several sequences, joined ops and "
+    "repeated steps. Takes minutes.",
+)
 @json_option
 def verify(
-    model: str | None, quant_type: str, sha256: str | None, device: str | None, as_json: bool
+    model: str | None,
+    quant_type: str,
+    sha256: str | None,
+    device: str | None,
+    wide: bool,
+    as_json: bool,
 ) -> None:
     """Check structure, sizes, that every scale is finite, and the share of code 3.
 
@@ -46,8 +57,10 @@ def verify(
             raise RequestError(
                 "--sha256 is about a file, --device about a device: give one of them"
             )
-        verify_device(device, model, quant_type, as_json)
+        verify_device(device, model, quant_type, wide=wide, as_json=as_json)
         return
+    if wide:
+        raise RequestError("--wide compares a device: name it with --device")
     path = resolve(model)
     report = check_file(path, quant_type, sha256)
     if as_json:

@@ -11,17 +11,32 @@ from oxibonsai.architectures.layers.pooled import TOKEN_TYPES
 from oxibonsai.devices import Device, Executable
 from oxibonsai.errors import ParityError
 from oxibonsai.models.model import Model
+from oxibonsai.models.parity_steps import (
+    DECODING,
+    Span,
+    Step,
+    StepMaker,
+    compare_steps,
+    keep_kernel_names,
+    kernel_names,
+    rows_only,
+)
+from oxibonsai.models.parity_wide import compare_top, graph_of, heads_of
 
 Parity = Literal["quick", "full", "off"]
 DEFINITION = "scalar"
 
 # Rows of a step: one, a few, and more than a kernel takes at once.
 _ROW_COUNTS = (1, 3, 9)
+# Of a GPU, whose kernels of products are for 1, to 4, to 8 and more.
+_GPU_ROW_COUNTS = (1, 3, 6, 70)
 # Of attention: over the border of two pages, of which the positions before are empty.
 _ATTENTION_FIRST, _ATTENTION_ROWS = 60, 9
 _LOCAL_ROWS = 70
 _PROMPT_TOKENS = 8
 _GREEDY_TOKENS = 8
+# Steps that between them launch every kernel of a model.
+_SERVED: list[Step] = [*rows_only(1, 3, 6, 20), [Span(1), Span(1), Span(1)]]
 
 
 def check_parity(model: Model, level: Parity, kv_type: str) -> None:
@@ -30,9 +45,11 @@ def check_parity(model: Model, level: Parity, kv_type: str) -> None:
     Args:
         model: With its weights packed.
         level: ``quick``: one op of each kind and shape in the model's graph, on slices of its
-            weights. ``full``: besides, a greedy decode of 8 tokens after a prompt of 8, or a pass of a
-            model that does not generate, which takes as long as the scalar tier does. ``off``: nothing.
-        kv_type: Of the decode.
+            weights; on a GPU also attention with the ops that it joins, in steps of several
+            sequences and long contexts that are replayed, and the search for the largest logits.
+            ``full``: besides, a greedy decode of 8 tokens after a prompt of 8, or a pass of a model
+            that does not generate, which takes as long as the scalar tier does. ``off``: nothing.
+        kv_type: Of the decode, and of what a GPU joins with attention.
 
     Raises:
         ParityError: An op gives other bytes; it is named.
@@ -41,7 +58,11 @@ def check_parity(model: Model, level: Parity, kv_type: str) -> None:
         return
     definition = defining(model.device)
     for device, graph in model.stages:
-        if different := compare_ops(graph, device, definition):
+        if isinstance(device, _core.GpuDevice):
+            different = _compare_as_served(model, graph, device, definition, kv_type)
+        else:
+            different = compare_ops(graph, device, definition)
+        if different:
             raise ParityError(_sentence(device, ", ".join(sorted(set(different)))))
     if level == "full":
         compare = _compare_decoding if model.config.generates else _compare_states
@@ -55,23 +76,92 @@ def defining(device: Device) -> _core.CpuDevice:
     return _core.CpuDevice(device.threads, DEFINITION)
 
 
-def compare_ops(graph: _core.Graph, device: Device, definition: Device) -> list[str]:
+def compare_ops(
+    graph: _core.Graph, device: Device, definition: Device, kernels: set[str] | None = None
+) -> list[str]:
     """Return names of the graph's ops that give other bytes on one device than on another; [] if none do.
 
     Each op is compiled for both, alone, and reads the same random inputs.
+
+    Args:
+        graph: Whose ops are compared.
+        device: To compare.
+        definition: With what.
+        kernels: Takes the names of the kernels that a GPU launches.
     """
     different = []
+    row_counts = _GPU_ROW_COUNTS if isinstance(device, _core.GpuDevice) else _ROW_COUNTS
     for name, op, inputs in graph.isolated():
         ones = [(d, d.compile(op)) for d in (device, definition)]
+        keep_kernel_names(ones[0][1])
         if "attend" in op.ops:
             for kv_type in _core.KV_TYPES:
                 if not _same(op, ones, inputs, _ATTENTION_ROWS, kv_type, _ATTENTION_FIRST):
                     different.append(f"attention, {kv_type} cache")
-            continue
-        counts = (_LOCAL_ROWS,) if "attend_local" in op.ops else _ROW_COUNTS
-        if not all(_same(op, ones, inputs, rows, _core.KV_TYPES[0]) for rows in counts):
-            different.append(name)
+        else:
+            counts = (_LOCAL_ROWS,) if "attend_local" in op.ops else row_counts
+            if not all([_same(op, ones, inputs, rows, _core.KV_TYPES[0]) for rows in counts]):
+                different.append(name)
+        if kernels is not None:
+            kernels |= kernel_names(ones[0][1])
     return different
+
+
+def _compare_as_served(
+    model: Model, graph: _core.Graph, device: Device, definition: Device, kv_type: str
+) -> list[str]:
+    """Return what differs of a part of a model on a GPU, where ops are joined and steps replayed.
+
+    Kernels that the part launches and that nothing has compared are in it by their names.
+    """
+    kernels: set[str] = set()
+    different = compare_ops(graph, device, definition, kernels)
+    for name, op, _ in graph.isolated():
+        if "attend" in op.ops:
+            differ, launched = compare_steps(op, device, definition, kv_type, DECODING)
+            kernels |= launched
+            different += [f"{name} over long contexts"] if differ else []
+    for shape in _head_shapes(graph):
+        for norms in (True, False):
+            joined = graph_of(heads_of(*shape, norms=norms))
+            differ, launched = compare_steps(joined, device, definition, kv_type, DECODING)
+            kernels |= launched
+            different += ["attention with what is joined with it"] if differ else []
+    if model.config.generates:
+        if compare_top(device, definition):
+            different += ["the search for the largest values"]
+        unseen = _launched(graph, device, kv_type) - kernels
+        different += [f"the kernel {kernel}, which nothing compares" for kernel in unseen]
+    return different
+
+
+def _launched(graph: _core.Graph, device: Device, kv_type: str) -> set[str]:
+    """Return the kernels of a GPU that steps of a whole graph launch."""
+    maker = StepMaker(graph, _SERVED)
+    executable = device.compile(graph)
+    keep_kernel_names(executable)
+    layers, entries = graph.paged_layers, graph.slot_entries
+    pools = [device.make_pages(layers, kv_type, maker.pages)] if layers else []
+    slots = device.make_slots(entries, maker.sequences) if entries else None
+    for step in _SERVED:
+        executable.run(maker.step(step), pools, slots)
+    return kernel_names(executable)
+
+
+def _head_shapes(graph: _core.Graph) -> set[tuple[int, int, int]]:
+    """Return heads of queries, heads of keys, and their dims, of attention whose heads are rotated."""
+    if "rope" not in graph.ops:
+        return set()
+    shapes = set()
+    for _, op, _ in graph.isolated():
+        if "attend" not in op.ops:
+            continue
+        for layer in op.paged_layers:
+            heads, rest = divmod(op.results[0][2], layer.value_dim)
+            whole = rest == 0 and heads % layer.kv_heads == 0
+            if whole and layer.key_dim == layer.value_dim and layer.key_dim % 2 == 0:
+                shapes.add((heads, layer.kv_heads, layer.key_dim))
+    return shapes
 
 
 def _same(

@@ -12,6 +12,7 @@ from oxibonsai.devices import Device
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.graph import AxialRope, Builder, RopeConfig, section_axes
 from oxibonsai.models.parity import compare_ops
+from oxibonsai.models.parity_wide import WIDE_COLUMNS, compare_wide
 
 # Rows that no tile divides, and columns that every block does.
 _ROWS, _COLS = 77, 512
@@ -20,11 +21,21 @@ _TAPS, _EXPERTS = 4, 8
 
 
 def compare_all_ops(
-    device: Device, definition: Device
+    device: Device,
+    definition: Device,
+    *,
+    wide: bool = False,
+    columns: tuple[int, ...] = WIDE_COLUMNS,
 ) -> Iterator[tuple[str, list[str] | UnsupportedError]]:
     """Yield each graph's name, and the ops that give other bytes: none, if all is well.
 
     Where the device lacks an op or a type, the error that says so takes the place of the ops.
+
+    Args:
+        device: To compare.
+        definition: With what.
+        wide: Compare steps as an engine makes them too, of graphs with ops that devices join.
+        columns: Of the matrices of those.
     """
     for name, describe in _suite():
         builder = Builder()
@@ -33,6 +44,8 @@ def compare_all_ops(
             yield name, compare_ops(builder.graph, device, definition)
         except UnsupportedError as e:
             yield name, e
+    if wide:
+        yield from compare_wide(device, definition, columns)
 
 
 Describe = Callable[[Builder], None]

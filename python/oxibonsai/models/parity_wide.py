@@ -1,0 +1,173 @@
+"""Graphs as models have them, in the steps of an engine: what single ops on few rows do not reach.
+
+Ops that devices join, rows that choose other kernels, wide rows, contexts of several parts, several
+sequences, caches of every type, replayed steps, and the search for the largest values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.devices import Device
+from oxibonsai.errors import UnsupportedError
+from oxibonsai.graph import Builder, RopeConfig
+from oxibonsai.models.parity_steps import (
+    DECODING,
+    REPEATS,
+    Step,
+    compare_steps,
+    rows_only,
+)
+
+# Steps of one sequence: each number of rows chooses another kernel for products.
+_ROWS = (1, 3, 6, 70)
+WIDE_COLUMNS = (4096, 12288)
+# Rows of weights: two blocks of threads, of which the second is not full.
+_MATRIX_ROWS = 17
+_TOP, _TOP_ROWS = 33, (1, 3)
+# More than one block of the search, and equal values in each.
+_VOCABULARY, _EQUAL_FROM = 4300, 2200
+
+Case = tuple[str, Callable[[], bool]]
+
+
+def compare_wide(
+    device: Device, definition: Device, columns: tuple[int, ...]
+) -> Iterator[tuple[str, list[str] | UnsupportedError]]:
+    """Yield each case's name, and the name again where it gives other bytes.
+
+    Args:
+        device: To compare.
+        definition: With what.
+        columns: Of the matrices whose products are compared.
+    """
+    for name, compare in _cases(device, definition, columns):
+        try:
+            differs = compare()
+        except UnsupportedError as e:
+            yield name, e
+            continue
+        yield name, [name] if differs else []
+
+
+def _cases(device: Device, definition: Device, columns: tuple[int, ...]) -> Iterator[Case]:
+    def case(
+        describe: Callable[[Builder], None], steps: Sequence[Step], kv_type: str = _core.KV_TYPES[0]
+    ) -> Callable[[], bool]:
+        def run() -> bool:
+            return compare_steps(graph_of(describe), device, definition, kv_type, steps)[0]
+
+        return run
+
+    for kv_type in _core.KV_TYPES:
+        for name, describe in (
+            ("norms and rope", heads_of(8, 2, 64, norms=True)),
+            ("interleaved rope", heads_of(4, 4, 128, norms=False)),
+            ("wide heads", heads_of(2, 1, 320, norms=False)),
+        ):
+            yield f"attention behind {name}, {kv_type} cache", case(describe, DECODING, kv_type)
+    yield "the largest values", lambda: compare_top(device, definition)
+    for cols in columns:
+        for quant_type, importance in _core.encoders().items():
+            layer = _feed_forward(quant_type, cols, importance != "unused")
+            yield f"feed-forward layer {quant_type}, {cols} columns", case(layer, rows_only(*_ROWS))
+
+
+def _random(*shape: int) -> npt.NDArray[np.float32]:
+    return np.random.default_rng(shape).standard_normal(shape, dtype=np.float32)
+
+
+def _matrix(rows: int, cols: int, quant_type: str, importance: bool) -> _core.Weight:
+    weights = np.ones(cols, np.float32) if importance else None
+    blocks = _core.encode(_random(rows, cols), quant_type, weights)
+    return _core.Weight.from_blocks(f"{quant_type} {rows}", quant_type, blocks, cols)
+
+
+def graph_of(describe: Callable[[Builder], None]) -> _core.Graph:
+    """Return the graph that is described."""
+    builder = Builder()
+    describe(builder)
+    return builder.graph
+
+
+def heads_of(heads: int, kv_heads: int, dim: int, *, norms: bool) -> Callable[[Builder], None]:
+    """Return what describes attention with the ops before and behind it that devices join with it.
+
+    Args:
+        heads: Of queries.
+        kv_heads: Of keys and values.
+        dim: Of each head.
+        norms: Queries and keys are normed; otherwise their rope is the interleaved one.
+    """
+
+    def describe(b: Builder) -> None:
+        kv = kv_heads * dim
+        q, k, v = b.input("q", heads * dim), b.input("k", kv), b.input("v", kv)
+        if norms:
+            q, k = (b.head_norm(x, _random(n, dim)[0], 1e-6) for n, x in ((1, q), (2, k)))
+        rope = RopeConfig(dim, theta=10000.0, interleaved=not norms)
+        q, k = b.rope(q, rope, dim), b.rope(k, rope, dim)
+        out = b.attention(q, k, v, layer=0, head_dim=dim, scale=dim**-0.5)
+        (y,) = b.linear(out, _matrix(_MATRIX_ROWS, heads * dim, "Q8_0", False))
+        b.output("y", b.select_outputs(y))
+
+    return describe
+
+
+def _feed_forward(quant_type: str, cols: int, importance: bool) -> Callable[[Builder], None]:
+    """Return what describes norm, two matrices of one launch, their gate, and a sum behind another."""
+
+    def describe(b: Builder) -> None:
+        x, wide = b.input("x", cols), b.input("wide", cols)
+        normed = b.rms_norm(x, 1.0 + 0.1 * _random(cols), 1e-6)
+        gate, up = (
+            _matrix(n, cols, quant_type, importance) for n in (_MATRIX_ROWS, _MATRIX_ROWS + 1)
+        )
+        first, second = b.linear(normed, gate, up, bias=[_random(_MATRIX_ROWS), None])
+        b.output("gate", first)
+        b.output("up", second)
+        hidden = b.swiglu(wide, b.scale(x, 0.5))
+        down = _matrix(_MATRIX_ROWS, cols, quant_type, importance)
+        (y,) = b.linear(hidden, down, add=first)
+        b.output("y", b.select_outputs(y))
+
+    return describe
+
+
+def compare_top(device: Device, definition: Device) -> bool:
+    """Return whether a GPU's largest values are others than those of all values.
+
+    The values are those of the definition, of which many are equal; a CPU has no such search.
+    """
+    executable, whole = (d.compile(_vocabulary()) for d in (device, definition))
+    if not isinstance(executable, _core.GpuExecutable):
+        return False
+    differ = False
+    for rows in _TOP_ROWS:
+        batch = _core.Batch()
+        batch.add_span(rows, outputs=rows)
+        batch.set_input("x", _random(rows, 64))
+        logits = whole.run(batch)["logits"]
+        # By value, the largest first, and by id where values are equal.
+        order = np.argsort(-logits, axis=1, kind="stable")
+        for k in (1, _TOP):
+            ids = order[:, :k]
+            wanted = np.take_along_axis(logits, ids, axis=1)
+            for _ in range(REPEATS):
+                found, values = executable.run_top(batch, [], None, "logits", k)
+                differ |= not np.array_equal(found, ids) or values.tobytes() != wanted.tobytes()
+    return differ
+
+
+def _vocabulary() -> _core.Graph:
+    b = Builder()
+    rows = _random(_VOCABULARY, 64)
+    rows[_EQUAL_FROM:] = rows[: _VOCABULARY - _EQUAL_FROM]
+    weight = _core.Weight.from_blocks("vocabulary", "Q8_0", _core.encode(rows, "Q8_0"), 64)
+    (logits,) = b.linear(b.select_outputs(b.input("x", 64)), weight)
+    b.output("logits", logits)
+    return b.graph
