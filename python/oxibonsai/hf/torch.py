@@ -1,0 +1,110 @@
+"""Torch modules whose weights stay packed as a file stores them, frozen: for training adapters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from oxibonsai import _core
+from oxibonsai.kernels import QuantizedMatrix
+
+__all__ = ["QuantEmbedding", "QuantLinear"]
+
+
+def _decoded(matrix: QuantizedMatrix, like: torch.Tensor) -> torch.Tensor:
+    """Return all weights, in the type and on the device of a tensor."""
+    return torch.from_numpy(matrix.dequantize()).to(like.device, like.dtype)
+
+
+class _Product(torch.autograd.Function):
+    """``x W^T``, which keeps the packed weights for its gradient, and no decoded ones."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, matrix: QuantizedMatrix) -> torch.Tensor:
+        """Return the product."""
+        ctx.matrix = matrix
+        return nn.functional.linear(x, _decoded(matrix, x))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        """Return the gradient of x; the weights have none."""
+        (gradient,) = gradients
+        return gradient @ _decoded(ctx.matrix, gradient), None
+
+
+class QuantLinear(nn.Linear):
+    """A linear layer with frozen weights of any type, decoded one layer at a time.
+
+    Its input gets gradients. PEFT adapts it as any ``nn.Linear``, but can't merge an adapter into it.
+
+    Args:
+        matrix: The weights, [out_features, in_features].
+        bias: Float values [out_features], frozen too.
+        dtype: Of ``weight``; products have their input's.
+
+    Attributes:
+        matrix: As given.
+    """
+
+    def __init__(
+        self,
+        matrix: QuantizedMatrix,
+        bias: torch.Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        nn.Module.__init__(self)  # nn.Linear's own makes decoded weights
+        self.matrix = matrix
+        self.out_features, self.in_features = matrix.rows, matrix.cols
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)  # type: ignore[assignment]
+        # Says where and in which type weights are wanted; to() moves it.
+        self.register_buffer("_like", torch.empty(0, dtype=dtype), persistent=False)
+
+    @property
+    def weight(self) -> torch.Tensor:  # type: ignore[override]
+        """Return the weights, decoded: a new tensor that refuses to be changed in place."""
+        like: Any = self._like
+        with torch.inference_mode():
+            return _decoded(self.matrix, like).clone()
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return the product, in the input's type, and the bias added."""
+        y: torch.Tensor = _Product.apply(input, self.matrix)  # type: ignore[no-untyped-call]
+        return y if self.bias is None else y + self.bias
+
+
+class QuantEmbedding(nn.Embedding):
+    """An embedding with frozen rows of any type, of which those that are looked up are decoded.
+
+    Args:
+        matrix: The rows, [num_embeddings, embedding_dim].
+        dtype: Of the result.
+
+    Attributes:
+        matrix: As given.
+    """
+
+    def __init__(self, matrix: QuantizedMatrix, dtype: torch.dtype = torch.float32) -> None:
+        nn.Module.__init__(self)
+        self.matrix = matrix
+        self.num_embeddings, self.embedding_dim = matrix.rows, matrix.cols
+        self.padding_idx = self.max_norm = None
+        self.norm_type, self.scale_grad_by_freq, self.sparse = 2.0, False, False
+        self.register_buffer("_like", torch.empty(0, dtype=dtype), persistent=False)
+
+    @property
+    def weight(self) -> torch.Tensor:  # type: ignore[override]
+        """Return all rows, decoded: a new tensor that refuses to be changed in place."""
+        like: Any = self._like
+        with torch.inference_mode():
+            return _decoded(self.matrix, like).clone()
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return the rows of ids."""
+        like: Any = self._like
+        blocks = self.matrix.blocks[input.reshape(-1).cpu().numpy()]
+        rows = _core.decode(self.matrix.quant_type, np.ascontiguousarray(blocks).reshape(-1))
+        shape = (*input.shape, self.embedding_dim)
+        return torch.from_numpy(rows).reshape(shape).to(like.device, like.dtype)
