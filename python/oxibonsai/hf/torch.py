@@ -19,6 +19,14 @@ def _decoded(matrix: QuantizedMatrix, like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(matrix.dequantize()).to(like.device, like.dtype)
 
 
+def _marker(dtype: torch.dtype) -> nn.Parameter:
+    """Return an empty parameter, which says where and in which type weights are wanted; to() moves it.
+
+    A model may have no other, and PEFT and transformers ask the first for its device.
+    """
+    return nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=False)
+
+
 class _Product(torch.autograd.Function):
     """``x W^T``, which keeps the packed weights for its gradient, and no decoded ones."""
 
@@ -59,15 +67,13 @@ class QuantLinear(nn.Linear):
         self.matrix = matrix
         self.out_features, self.in_features = matrix.rows, matrix.cols
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)  # type: ignore[assignment]
-        # Says where and in which type weights are wanted; to() moves it.
-        self.register_buffer("_like", torch.empty(0, dtype=dtype), persistent=False)
+        self._like = _marker(dtype)
 
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]
         """Return the weights, decoded: a new tensor that refuses to be changed in place."""
-        like: Any = self._like
         with torch.inference_mode():
-            return _decoded(self.matrix, like).clone()
+            return _decoded(self.matrix, self._like).clone()
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the product, in the input's type, and the bias added."""
@@ -92,19 +98,17 @@ class QuantEmbedding(nn.Embedding):
         self.num_embeddings, self.embedding_dim = matrix.rows, matrix.cols
         self.padding_idx = self.max_norm = None
         self.norm_type, self.scale_grad_by_freq, self.sparse = 2.0, False, False
-        self.register_buffer("_like", torch.empty(0, dtype=dtype), persistent=False)
+        self._like = _marker(dtype)
 
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]
         """Return all rows, decoded: a new tensor that refuses to be changed in place."""
-        like: Any = self._like
         with torch.inference_mode():
-            return _decoded(self.matrix, like).clone()
+            return _decoded(self.matrix, self._like).clone()
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the rows of ids."""
-        like: Any = self._like
         blocks = self.matrix.blocks[input.reshape(-1).cpu().numpy()]
         rows = _core.decode(self.matrix.quant_type, np.ascontiguousarray(blocks).reshape(-1))
         shape = (*input.shape, self.embedding_dim)
-        return torch.from_numpy(rows).reshape(shape).to(like.device, like.dtype)
+        return torch.from_numpy(rows).reshape(shape).to(self._like.device, self._like.dtype)
