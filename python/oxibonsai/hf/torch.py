@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from oxibonsai import _core
+from oxibonsai.errors import UnsupportedError
 from oxibonsai.kernels import QuantizedMatrix
 
 __all__ = ["QuantEmbedding", "QuantLinear"]
@@ -25,6 +26,23 @@ def _marker(dtype: torch.dtype) -> nn.Parameter:
     A model may have no other, and PEFT and transformers ask the first for its device.
     """
     return nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=False)
+
+
+class _Frozen(torch.Tensor):
+    """Decoded weights; what is computed of them are plain tensors.
+
+    PEFT merges by adding to ``weight.data``, which would be lost without a word.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @property
+    def data(self) -> torch.Tensor:  # type: ignore[override]
+        """Refuse: see the class."""
+        raise UnsupportedError(
+            "packed weights can't be changed, so no adapter is merged into them: save it, and load it "
+            "beside the model (--lora)"
+        )
 
 
 class _Product(torch.autograd.Function):
@@ -71,9 +89,8 @@ class QuantLinear(nn.Linear):
 
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]
-        """Return the weights, decoded: a new tensor that refuses to be changed in place."""
-        with torch.inference_mode():
-            return _decoded(self.matrix, self._like).clone()
+        """Return the weights, decoded: a new tensor, whose values nobody can set."""
+        return _decoded(self.matrix, self._like).as_subclass(_Frozen)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the product, in the input's type, and the bias added."""
@@ -102,9 +119,8 @@ class QuantEmbedding(nn.Embedding):
 
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]
-        """Return all rows, decoded: a new tensor that refuses to be changed in place."""
-        with torch.inference_mode():
-            return _decoded(self.matrix, self._like).clone()
+        """Return all rows, decoded: a new tensor, whose values nobody can set."""
+        return _decoded(self.matrix, self._like).as_subclass(_Frozen)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the rows of ids."""
