@@ -122,8 +122,9 @@ def test_weights_stay_packed_and_cannot_be_merged_into(tmp_path: Path) -> None:
     assert sum(m.blocks.nbytes for m in matrices) == stored > 0
     assert not [n for n, p in base.named_parameters() if p.ndim == 2]
     adapted = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["q_proj"]))
-    with pytest.raises(UnsupportedError, match="no adapter is merged into them"):
-        adapted.merge_adapter()
+    for safely in (False, True):
+        with pytest.raises(UnsupportedError, match="no adapter is merged into them"):
+            adapted.merge_adapter(safe_merge=safely)
 
 
 def test_an_unknown_dtype_is_refused() -> None:

@@ -38,11 +38,20 @@ class _Frozen(torch.Tensor):
 
     @property
     def data(self) -> torch.Tensor:  # type: ignore[override]
-        """Refuse: see the class."""
+        """Return the same values, which refuse to be changed, too."""
+        return super().data.as_subclass(_Frozen)
+
+    @data.setter
+    def data(self, values: torch.Tensor) -> None:
+        self._refuse(values)
+
+    def _refuse(self, values: Any) -> Any:
         raise UnsupportedError(
             "packed weights can't be changed, so no adapter is merged into them: save it, and load it "
             "beside the model (--lora)"
         )
+
+    __iadd__ = __isub__ = _refuse
 
 
 class _Product(torch.autograd.Function):
