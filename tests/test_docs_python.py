@@ -115,6 +115,7 @@ _RUNNABLE = [p for p in PAGES if [*blocks(p)] and p.name not in _OF_THE_HUB]
 
 
 @pytest.mark.hf
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # in PEFT
 @pytest.mark.parametrize("page", _RUNNABLE, ids=lambda p: p.stem)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     for module in ("torch", "transformers"):

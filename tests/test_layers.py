@@ -126,7 +126,7 @@ PYTHON = {
     "evaluate": {"errors", "engine", "tokenizer", "chat", "chat_template", "sampling"},
     "imatrix": {"errors", "files", "engine", "models", "_core"},
     "train": {"errors", "files", "convert"},
-    "hf": _BELOW_ENGINE | {"engine", "chat", "export"},
+    "hf": _BELOW_ENGINE | {"engine", "chat", "export", "kernels"},
     "llm": {"errors", "tokenizer", "sampling", "output", "engine", "chat"},
     "loadtest": {"errors", "files"},
     "server": _BELOW_SERVER | {"quantize"},

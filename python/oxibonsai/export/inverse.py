@@ -18,8 +18,9 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.architectures.hybrid import FULL_ATTENTION
 from oxibonsai.architectures.schema.family import Family
+from oxibonsai.architectures.schema.operations import inverse_of, keep_rows
 from oxibonsai.architectures.schema.sources import key_name
-from oxibonsai.architectures.schema.tensors import Lazy, TensorTable
+from oxibonsai.architectures.schema.tensors import Lazy, Tensor, TensorTable
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.checkpoint.folder import ModelFolder
 from oxibonsai.checkpoint.metadata import as_read
@@ -27,7 +28,7 @@ from oxibonsai.checkpoint.parameters import Parameter
 from oxibonsai.checkpoint.reader import TensorInfo
 from oxibonsai.convert.families import CONVERTERS, FamilyConverter
 from oxibonsai.errors import FormatError, UnsupportedError
-from oxibonsai.export.safetensors_writer import Exported, Floats
+from oxibonsai.export.safetensors_writer import Exported, Floats, PackedRows
 from oxibonsai.export.sentences import PROJECTIONS
 from oxibonsai.models import ModelConfig, read_config
 from oxibonsai.models.config import config_of
@@ -188,8 +189,27 @@ class Inverse:
         for entry in table.of_tensors(n for n in self._tensors if n not in after):
             tensors = [self._tensors[name] for name in entry.tensors]
             made = entry.backwards([self._lazy(tensor) for tensor in tensors])
-            for name, lazy in zip(entry.parameters, made, strict=True):
-                yield Exported(family.parameter(name), lazy.shape, lazy.read)
+            for place, (name, lazy) in enumerate(zip(entry.parameters, made, strict=True)):
+                packed = self._packed(entry, tensors, place) if len(lazy.shape) == 2 else None
+                yield Exported(family.parameter(name), lazy.shape, lazy.read, packed)
+
+    def _packed(
+        self, entry: Tensor, tensors: list[TensorInfo], place: int
+    ) -> Callable[[], PackedRows] | None:
+        """Return what reads a matrix as stored rows; None where its values are no rows of the file."""
+        operations, types = inverse_of(entry.operations), {t.quant_type for t in tensors}
+        whole = entry.moves and all(len(t.shape) == 2 for t in tensors) and len(types) == 1
+        if not (whole and keep_rows(operations, [tuple(t.shape) for t in tensors])):
+            return None
+
+        def read() -> PackedRows:
+            file = self._checkpoint.file
+            arrays = [file.tensor_bytes(t.name).reshape(t.shape[0], -1) for t in tensors]
+            for operation in operations:
+                arrays = operation.apply(arrays)
+            return PackedRows(tensors[0].quant_type, arrays[place])
+
+        return read
 
     def _lazy(self, tensor: TensorInfo) -> Lazy:
         shape, file = tuple(tensor.shape), self._checkpoint.file

@@ -19,12 +19,33 @@ DTYPES = {"float32": ("f32", "F32"), "float16": ("f16", "F16"), "bfloat16": ("bf
 
 
 @dataclass(frozen=True)
+class PackedRows:
+    """Rows of a matrix as the file stores them.
+
+    Attributes:
+        quant_type: Their type.
+        blocks: [rows, bytes of a row]; of the file's mapping where rows lie there in the same order.
+    """
+
+    quant_type: str
+    blocks: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
 class Exported:
-    """A parameter to write; ``values`` reads it when its turn comes."""
+    """A parameter to write; ``values`` reads it when its turn comes.
+
+    Attributes:
+        name: In the folder.
+        shape: Slowest axis first.
+        values: Reads it as float32.
+        packed: Reads it as it is stored; None where it is no matrix of whole rows of the file.
+    """
 
     name: str
     shape: tuple[int, ...]
     values: Callable[[], Floats]
+    packed: Callable[[], PackedRows] | None = None
 
 
 def write_safetensors(path: Path, tensors: list[Exported], dtype: str) -> None:

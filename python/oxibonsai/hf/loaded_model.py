@@ -118,7 +118,10 @@ class LoadedModel:
     def train(self, mode: bool = True) -> Self:
         """Return itself for ``train(False)``; refuse anything else."""
         if mode:
-            raise UnsupportedError("this model computes no gradients; train with oxibonsai train")
+            raise UnsupportedError(
+                "this model computes no gradients: trainable() of AutoModelForCausalLM gives one for "
+                "adapters, and oxibonsai train makes new models"
+            )
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:

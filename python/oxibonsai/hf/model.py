@@ -80,6 +80,33 @@ class CausalLM(LoadedModel):
         self._options = options
         self.__dict__.pop("transformers_model", None)
 
+    def trainable(self, adapter: Any = None, *, dtype: str = "float32") -> Any:
+        """Return transformers' model with this one's weights, frozen and packed, for any ``Trainer``.
+
+        Its linear layers are :class:`oxibonsai.hf.torch.QuantLinear`, so that the weights stay in the
+        file's types; what is trained is an adapter. The folder that PEFT saves of it is what
+        :meth:`load_adapter`, ``oxibonsai serve --lora`` and requests take.
+
+        Args:
+            adapter: A ``peft.LoraConfig`` or another of PEFT's; None: no adapter is added.
+            dtype: Of what is computed: ``"float32"`` or ``"bfloat16"``.
+
+        Returns:
+            A ``peft.PeftModel``, or without an adapter a ``transformers.PreTrainedModel``.
+
+        Raises:
+            RequestError: There is no such dtype, or the model has adapters already.
+            UnsupportedError: transformers or PEFT is not installed, or transformers lacks the
+                architecture or a place for something in the file.
+        """
+        if self._options.get("lora"):
+            raise RequestError("the model has adapters: load it without lora to train another")
+        with needs_extra("finetune"):
+            from oxibonsai.hf.trainable import trainable_model
+
+        checkpoint = self.engine.model.weights.checkpoint
+        return trainable_model(checkpoint, adapter, dtype, self.name_or_path)
+
     def generate(
         self,
         inputs: Any = None,
