@@ -12,7 +12,8 @@
 
 namespace test {
 
-// What `call` returns where subnormals are flushed; what it returns anyway on a processor that can't.
+// What `call` returns where subnormals are flushed; what it returns anyway on a processor that
+// can't.
 template <class F>
 auto flushed(F call) {
   using oxibonsai::gpu::emulator::FlushSubnormals;

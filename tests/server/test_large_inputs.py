@@ -21,8 +21,8 @@ from oxibonsai.errors import CapacityError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server import inputs
-from oxibonsai.server.access import ANONYMOUS
 from oxibonsai.server.http.connection import ClientGoneError
+from oxibonsai.server.limits import ANONYMOUS
 from oxibonsai.server.server import Server
 from oxibonsai.structured import Structure
 

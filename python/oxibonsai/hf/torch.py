@@ -37,7 +37,7 @@ class _Frozen(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @property
-    def data(self) -> torch.Tensor:  # type: ignore[override]
+    def data(self) -> torch.Tensor:
         """Return the same values, which refuse to be changed, too."""
         return super().data.as_subclass(_Frozen)
 

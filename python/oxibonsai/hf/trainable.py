@@ -35,7 +35,8 @@ def trainable_model(checkpoint: Checkpoint, adapter: Any, dtype: str, name: str)
     parameters = inverse.parameters()
     config = transformers.AutoConfig.for_model(**inverse.config)
     with accelerate.init_empty_weights(include_buffers=False):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=_DTYPES[dtype])
+        auto: Any = transformers.AutoModelForCausalLM
+        model = auto.from_config(config, dtype=_DTYPES[dtype])
     _fill(model, parameters, _DTYPES[dtype], str(checkpoint.path))
     model.name_or_path = name
     model.requires_grad_(False)

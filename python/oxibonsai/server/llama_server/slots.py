@@ -13,8 +13,9 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.engine import Options, restore, save
 from oxibonsai.errors import FormatError
-from oxibonsai.server.access import ANONYMOUS, owner
+from oxibonsai.server.access import owner
 from oxibonsai.server.errors import ApiError
+from oxibonsai.server.limits import ANONYMOUS
 from oxibonsai.server.llama_server.completion import generation_settings
 from oxibonsai.server.llama_server.schemas import SlotAction, SlotFile
 from oxibonsai.server.openai.prompts import text_of
