@@ -66,6 +66,9 @@ GraphExecHandle* GraphCache::capture(const std::function<void()>& launch) {
     launch();
   } catch (const Error& e) {
     refusal_ = e.what();
+  } catch (...) {
+    if (d.cuStreamEndCapture(stream_, &graph) == kSuccess) d.cuGraphDestroy(graph);
+    throw;
   }
   const bool broken = refuses(d.cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
   if (broken || !refusal_.empty()) {
