@@ -35,7 +35,7 @@ READ = {
     "config", "file", "files", "chat_template_file", "tools", "load_path", "prompt_file", "image",
     "batch_prompts_file", "config_from_metadata", "references", "folder", "prompts", "kl_base",
     "imatrix_path", "texts", "tokenizer", "held_out", "init", "teacher", "system_prompt_file",
-    "mcp_servers_config", "include_path",
+    "mcp_servers_config", "include_path", "data",
     "all_logits",  # of llama-perplexity, which writes it, too: then it becomes an OutputFile
 }  # fmt: skip
 
@@ -184,7 +184,7 @@ def test_every_output_has_a_case() -> None:
     assert of_type(OutputFile) | taken_apart == set(CASES)
     assert of_type(OutputFolder) == {
         ("split", "out"), ("train", "out"), ("image", "steps_folder"), ("eval", "output"),
-        ("merge-models", "out"),
+        ("merge-models", "out"), ("finetune", "out"),
     }  # fmt: skip
 
 
@@ -424,9 +424,16 @@ def run_merge_models(world: World, out: Path | str) -> int:
     return _run(["merge-models", str(config), str(out)])
 
 
+def run_finetune(world: World, out: Path | str) -> int:
+    data = world.folder / "data.jsonl"
+    data.write_text('{"text": "One two."}\n')
+    return _run(["finetune", str(world.model), str(data), str(out), "--steps", "1"])
+
+
 FOLDERS = {("split", "out"): run_split, ("train", "out"): run_train,
            ("image", "steps_folder"): run_steps, ("eval", "output"): run_eval,
-           ("merge-models", "out"): run_merge_models}  # fmt: skip
+           ("merge-models", "out"): run_merge_models,
+           ("finetune", "out"): run_finetune}  # fmt: skip
 Write = Callable[[World, "Path | str"], int]
 
 
@@ -434,6 +441,9 @@ Write = Callable[[World, "Path | str"], int]
 def write(request: pytest.FixtureRequest) -> Write:
     if request.param[0] == "eval":
         pytest.importorskip("lm_eval", reason="needs the extra eval")
+    if request.param[0] == "finetune":
+        for name in ("torch", "transformers", "peft", "matplotlib"):
+            pytest.importorskip(name, reason="training needs the extra finetune")
     if request.param[0] == "merge-models":
         pytest.importorskip("mergekit", reason="needs the extra merge")
     if request.param[0] == "train":

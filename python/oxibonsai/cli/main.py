@@ -45,6 +45,7 @@ COMMANDS = {
     "imatrix": "Compute which columns of a model's weights matter most.",
     "convert": "Make a GGUF file of a Hugging Face model.",
     "quantize": "Write a model in fewer bits.",
+    "finetune": "Train a LoRA adapter of a model on examples.",
     "train": "Train a small model whose weights are binary or ternary.",
     "split": "Cut a model file into shards.",
     "merge": "Join the shards of a model.",

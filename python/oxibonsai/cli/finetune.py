@@ -1,0 +1,105 @@
+"""``oxibonsai finetune``: a LoRA adapter of a model from examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from oxibonsai.cli.foreign_options import Command
+from oxibonsai.cli.options import json_option
+from oxibonsai.cli.output import OutputFolder, say_written, warn
+from oxibonsai.finetune.settings import DEFAULTS, FinetuneSettings
+
+_FILE = click.Path(path_type=Path)
+_HELP = {
+    "rank": "Of the adapter's matrices.",
+    "alpha": "Scale of their product, over the rank.",
+    "dropout": "Share of an adapter's inputs left out.",
+    "rslora": "Scale over the root of the rank.",
+    "target_modules": "Linear layers, as transformers names them: q_proj,v_proj.",
+    "epochs": "How often the data is read.",
+    "steps": "Updates; 0: as many as the epochs take.",
+    "batch": "Examples at once.",
+    "accumulate": "Batches of an update.",
+    "context": "Tokens of an example at most.",
+    "learning_rate": "At its height.",
+    "schedule": "Of the learning rate: linear, cosine, constant ...",
+    "warmup": "Updates of the rise.",
+    "weight_decay": "Of the adapter.",
+    "clip": "Of the gradient's norm.",
+    "dtype": "Of what is computed.",
+    "checkpointing": "Less memory, more time.",
+    "seed": "Of first values and the order of the data.",
+    "save_every": "Updates to a checkpoint.",
+    "keep": "Checkpoints.",
+    "report_to": "Where transformers sends figures: tensorboard,wandb.",
+}
+_SHORT = {"learning_rate": "--lr"}
+_CHOICES = {"dtype": ("float32", "bfloat16")}
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the fields of ``FinetuneSettings``, which checks their ranges."""
+    for name, text in reversed(_HELP.items()):
+        default: Any = DEFAULTS[name]
+        option = click.option(
+            _SHORT.get(name, f"--{name.replace('_', '-')}"),
+            name,
+            type=click.Choice(_CHOICES[name]) if name in _CHOICES else type(default),
+            is_flag=isinstance(default, bool),
+            default=default,
+            show_default=True,
+            help=text,
+        )
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@click.argument("data", metavar="DATA.jsonl", type=_FILE)
+@click.argument("out", metavar="OUT", type=OutputFolder())
+@click.option("--held-out", type=_FILE, help="Examples that are measured, and not learnt.")
+@click.option(
+    "--resume", is_flag=True, help="Go on from OUT's newest checkpoint; the rest as before."
+)
+@_options
+@json_option
+def finetune(
+    model: str,
+    data: Path,
+    out: Path,
+    held_out: Path | None,
+    resume: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train a LoRA adapter of MODEL, whose weights stay as they are, on examples.
+
+    A line of DATA has "messages", of which what the assistant says is learnt; or "prompt" and
+    "completion"; or "text". OUT gets the adapter, which --lora takes, checkpoints and loss.png.
+    """
+    settings = FinetuneSettings(**options)
+    from oxibonsai.finetune.run import finetune as run
+
+    result = run(model, data, out, settings, held_out=held_out, resume=resume)
+    if result.cut or result.dropped:
+        warn([
+            f"{result.cut} examples were cut to {settings.context} tokens, and {result.dropped} had "
+            "nothing to learn within them: --context takes more"
+        ])  # fmt: skip
+    facts = {
+        "steps": result.steps,
+        "examples": result.examples,
+        "cut": result.cut,
+        "dropped": result.dropped,
+        "loss": result.loss,
+        "held_out_loss": result.held_out,
+    }
+    say_written(result.adapter, as_json, **facts)
+    if not as_json:
+        held = "" if result.held_out is None else f", held-out loss {result.held_out:.3f}"
+        click.echo(f"{result.steps} steps, loss {result.loss:.3f}{held}")

@@ -1,0 +1,189 @@
+"""Read examples to learn from: JSON lines in the forms of trl, as token ids and what of them is learnt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oxibonsai.errors import FormatError, OxiBonsaiError, RequestError
+from oxibonsai.hf.tokenizer import PreTrainedTokenizer
+
+# transformers' label of a token that is not learnt.
+IGNORED = -100
+_FORMS = "messages; prompt and completion; or text"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sequence to learn from.
+
+    Attributes:
+        ids: Its tokens.
+        labels: The same, or ``IGNORED`` where a token is given and not learnt.
+    """
+
+    ids: list[int]
+    labels: list[int]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The examples of a file.
+
+    Attributes:
+        items: In the order of the file; none without a token to learn.
+        cut: How many were longer than the context.
+        dropped: How many had nothing to learn within the context.
+    """
+
+    items: list[Example]
+    cut: int
+    dropped: int
+
+
+def read_examples(file: Path, tokenizer: PreTrainedTokenizer, context: int) -> Examples:
+    """Return the examples of a file of JSON lines.
+
+    A line has ``messages``, of which what the assistant says is learnt; or ``prompt`` and ``completion``,
+    texts or lists of messages, of which the completion is learnt; or ``text``, which is learnt whole.
+    Conversations may have ``tools``.
+
+    Args:
+        file: The file.
+        tokenizer: The model's, with its chat template.
+        context: Tokens of an example at most.
+
+    Raises:
+        RequestError: The file can't be read, or holds nothing to learn.
+        FormatError: A line is something else; it is named.
+    """
+    reader = _Reader(tokenizer)
+    whole: list[Example] = []
+    for number, row in _rows(file):
+        try:
+            whole += reader.examples(row)
+        except OxiBonsaiError as e:
+            raise FormatError(f"{file}, line {number}: {e}") from e
+    items = [Example(e.ids[:context], e.labels[:context]) for e in whole]
+    # The first token is not predicted.
+    learnt = [e for e in items if any(label != IGNORED for label in e.labels[1:])]
+    if not learnt:
+        where = f" within {context} tokens" if items else ""
+        raise RequestError(f"{file} has nothing to learn{where}")
+    return Examples(learnt, sum(len(e.ids) > context for e in whole), len(items) - len(learnt))
+
+
+def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except OSError as e:
+        raise RequestError(f"cannot read {file}: {e.strerror}") from e
+    except UnicodeDecodeError as e:
+        raise FormatError(f"{file} is not UTF-8 text (byte {e.start})") from e
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as e:
+            raise FormatError(f"{file}, line {number} is no JSON: {e}") from e
+        if not isinstance(row, dict):
+            raise FormatError(f"{file}, line {number} is no JSON object")
+        yield number, row
+
+
+class _Reader:
+    """Makes examples of the rows of a file."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def examples(self, row: dict[str, Any]) -> list[Example]:
+        """Return the examples that a row holds."""
+        if "chosen" in row or "rejected" in row:
+            raise FormatError(f"preferences are not learnt: give {_FORMS}")
+        if "messages" in row:
+            return self._conversation(row["messages"], row.get("tools"), 0)
+        if "prompt" in row and "completion" in row:
+            return self._completion(row["prompt"], row["completion"], row.get("tools"))
+        if "text" in row:
+            return [self._text("", _string(row, "text"))]
+        raise FormatError(f"it has none of {_FORMS}")
+
+    def _completion(self, prompt: Any, completion: Any, tools: Any) -> list[Example]:
+        if isinstance(prompt, str) and isinstance(completion, str):
+            return [self._text(prompt, completion)]
+        if isinstance(prompt, list) and isinstance(completion, list):
+            return self._conversation([*prompt, *completion], tools, len(prompt))
+        raise FormatError("prompt and completion are neither two texts nor two lists of messages")
+
+    def _text(self, prompt: str, completion: str) -> Example:
+        """Return texts of which the second is learnt, with the token that ends a text."""
+        given = self._ids(prompt, True) if prompt else []
+        learnt = self._ids(completion, not prompt)
+        if self._tokenizer.eos_token_id is not None:
+            learnt.append(self._tokenizer.eos_token_id)
+        return Example(given + learnt, [IGNORED] * len(given) + learnt)
+
+    def _ids(self, text: str, first: bool) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=first)["input_ids"]
+        return ids
+
+    def _conversation(self, messages: Any, tools: Any, given: int) -> list[Example]:
+        """Return a conversation as one example, where its chat template allows that.
+
+        A template may write an answer that is followed by others differently, such as without its
+        reasoning. Each of those is an example of its own, as the model will meet it.
+
+        Args:
+            messages: All of them.
+            tools: That the model may call.
+            given: Messages at the beginning from which nothing is learnt.
+        """
+        if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
+            raise FormatError("messages is no list of objects")
+        answers = [i for i in range(given, len(messages)) if messages[i].get("role") == "assistant"]
+        if not answers:
+            raise FormatError("there is no message of the assistant to learn from")
+        whole = self._render(messages, tools)
+        spans, examples = [], []
+        for i in answers:
+            text = self._render(messages[: i + 1], tools)
+            asked = self._render(messages[:i], tools, add_generation_prompt=True)
+            # A template may ask with a mark that it leaves out of an answer, such as <think>.
+            span = _common(asked, text), len(text.rstrip())
+            if whole.startswith(text.rstrip()):
+                spans.append(span)
+            else:
+                examples.append(self._masked(text, [span]))
+        return [*examples, self._masked(whole, spans)] if spans else examples
+
+    def _render(self, messages: list[Any], tools: Any, **options: Any) -> str:
+        text: str = self._tokenizer.apply_chat_template(
+            messages, tools=tools, tokenize=False, **options
+        )
+        return text
+
+    def _masked(self, text: str, spans: list[tuple[int, int]]) -> Example:
+        found = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        labels = [
+            token if any(a < last and first < b for first, last in spans) else IGNORED
+            for token, (a, b) in zip(found["input_ids"], found["offset_mapping"], strict=True)
+        ]
+        return Example(list(found["input_ids"]), labels)
+
+
+def _common(a: str, b: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+
+
+def _string(row: dict[str, Any], name: str) -> str:
+    value = row[name]
+    if not isinstance(value, str):
+        raise FormatError(f"{name} is {value!r:.80}, which is no text")
+    return value
