@@ -61,6 +61,7 @@ class _Backend(EngineBackend):
         super().__init__(settings, lifecycle)
         self._choice = choice
         self._server = lifecycle
+        lifecycle.has_successor = False  # the group's other ranks end, too
         self._joined: tuple[Group, Leader] | None = None
 
     def load(self) -> None:

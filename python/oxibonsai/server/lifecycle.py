@@ -24,10 +24,15 @@ class Lifecycle:
 
     Args:
         circuits: Of the models; they outlive the worker's process. None: all of them closed.
+
+    Attributes:
+        circuits: As given.
+        has_successor: Whether another process serves on where this one has failed.
     """
 
     def __init__(self, circuits: Circuits | None = None) -> None:
         self.circuits = circuits or Circuits()
+        self.has_successor = True
         self._phase = Phase.LOADING
         # Signal handlers move the phase on while the same thread may hold the lock.
         self._lock = threading.RLock()

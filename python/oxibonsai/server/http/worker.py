@@ -363,7 +363,8 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
 
     def _hand_over(self, conn: Connection) -> bool:
         """Hand a request over if this worker has failed and another one will follow; once."""
-        if conn.is_repeat or conn.whole is None or not (self.alive and self._lifecycle.failed):
+        is_replaced = self.alive and self._lifecycle.failed and self._lifecycle.has_successor
+        if conn.is_repeat or conn.whole is None or not is_replaced:
             return False
         conn.handed_over = self.app.handover.send(conn.sock, conn.whole)
         return conn.handed_over
