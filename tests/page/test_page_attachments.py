@@ -46,7 +46,7 @@ def attach(visitor: Visitor, name: str, data: bytes) -> None:
 
 
 def chips(visitor: Visitor) -> list[str]:
-    return [chip.text for chip in visitor.all("#attached .file span")]
+    return visitor.texts("#attached .file span")
 
 
 def test_a_text_file_goes_with_the_message(visit: Visit, api: FakeApi) -> None:

@@ -138,7 +138,7 @@ def test_tool_calls_are_shown_as_their_pieces_come(visit: Visit, api: FakeApi) -
     api.replies = [Reply(calls, finish="tool_calls")]
     visitor = visit()
     visitor.ask("?")
-    assert [x.text for x in visitor.all(".tool summary")] == ["Calls weather", "Calls clock"]
+    assert visitor.texts(".tool summary") == ["Calls weather", "Calls clock"]
     visitor.click(".tool:first-child summary")
     assert json.loads(visitor.text(".tool:first-child pre")) == {"city": "<b>Oslo</b>"}
     assert visitor.js("return document.querySelectorAll('.tool code')[1].textContent") == "{broken"

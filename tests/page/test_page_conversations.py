@@ -17,7 +17,7 @@ Visit = Callable[..., Visitor]
 
 
 def titles(visitor: Visitor) -> list[str]:
-    return [button.text for button in visitor.all("#conversations .open")]
+    return visitor.texts("#conversations .open")
 
 
 def sent(api: FakeApi, index: int = -1) -> list[tuple[str, str]]:
@@ -31,7 +31,7 @@ def test_conversations_are_kept_listed_and_deleted(visit: Visit, api: FakeApi) -
     visitor.wait(lambda: visitor.questions == [])
     visitor.ask("about water")
     visitor.load()
-    titles = [button.text for button in visitor.all("#conversations .open")]
+    titles = visitor.texts("#conversations .open")
     assert titles == ["about water", "about trees"]
     visitor.click("#conversations li:last-child .open")
     visitor.wait(lambda: visitor.questions == ["about trees"])

@@ -121,4 +121,4 @@ def test_other_code_has_no_preview(visit: Visit, api: FakeApi) -> None:
     api.replies = [Reply(["```python\nx\n```\n\n```xml\n<a/>\n```"])]
     visitor = visit()
     visitor.ask("Show")
-    assert [button.text for button in visitor.all(".code-head button")] == ["Copy", "Copy"]
+    assert visitor.texts(".code-head button") == ["Copy", "Copy"]

@@ -20,7 +20,7 @@ def compare(visitor: Visitor, question: str, *, finish: bool = True) -> None:
 
 
 def names(visitor: Visitor) -> list[str]:
-    return [part.text for part in visitor.all(".pair .name")]
+    return visitor.texts(".pair .name")
 
 
 def boxes(visitor: Visitor) -> list[tuple[float, float]]:

@@ -59,6 +59,13 @@ class Visitor:
         found: list[Any] = self.chromium.find_elements(By.CSS_SELECTOR, selector)
         return found
 
+    def texts(self, selector: str) -> list[str]:
+        """Texts of all elements, at one moment: the page may replace them between two questions."""
+        script = """return [...document.querySelectorAll(arguments[0])].map(
+            (e) => (e.getClientRects().length ? e.innerText.trim() : ""))"""
+        found: list[str] = self.js(script, selector)
+        return found
+
     def one(self, selector: str) -> Any:
         return self.chromium.find_element(By.CSS_SELECTOR, selector)
 
