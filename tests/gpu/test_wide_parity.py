@@ -12,9 +12,10 @@ from native_build import needs_compiler
 from oxibonsai import _core
 from oxibonsai.devices import open_device
 from oxibonsai.models import parity
+from oxibonsai.models.parity_graphs import graph_of
 from oxibonsai.models.parity_steps import DECODING, compare_steps
 from oxibonsai.models.parity_suite import compare_all_ops
-from oxibonsai.models.parity_wide import compare_top, compare_wide, graph_of, heads_of
+from oxibonsai.models.parity_wide import compare_top, compare_wide, heads_of
 
 pytestmark = needs_compiler
 
@@ -97,6 +98,6 @@ def test_auto_refuses_a_card_by_the_kernel_that_is_wrong_or_that_nothing_compare
     with pytest.warns(UserWarning, match="the search for the largest values"):
         assert device() == "cpu"
     card.spoil(b"")
-    monkeypatch.setattr(parity, "_GPU_ROW_COUNTS", (1, 3))
+    monkeypatch.setattr(parity, "GPU_ROW_COUNTS", (1, 3))
     with pytest.warns(UserWarning, match="the kernel gemv_[a-z0-9_]+_8, which nothing compares"):
         assert device() == "cpu"

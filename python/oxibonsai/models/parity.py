@@ -11,25 +11,26 @@ from oxibonsai.architectures.layers.pooled import TOKEN_TYPES
 from oxibonsai.devices import Device, Executable
 from oxibonsai.errors import ParityError
 from oxibonsai.models.model import Model
+from oxibonsai.models.parity_graphs import graph_of
 from oxibonsai.models.parity_steps import (
     DECODING,
+    GPU_ROW_COUNTS,
     Span,
     Step,
     StepMaker,
     compare_steps,
     keep_kernel_names,
     kernel_names,
+    random_activations,
     rows_only,
 )
-from oxibonsai.models.parity_wide import compare_top, graph_of, heads_of
+from oxibonsai.models.parity_wide import compare_top, heads_of
 
 Parity = Literal["quick", "full", "off"]
 DEFINITION = "scalar"
 
 # Rows of a step: one, a few, and more than a kernel takes at once.
 _ROW_COUNTS = (1, 3, 9)
-# Of a GPU, whose kernels of products are for 1, to 4, to 8 and more.
-_GPU_ROW_COUNTS = (1, 3, 6, 70)
 # Of attention: over the border of two pages, of which the positions before are empty.
 _ATTENTION_FIRST, _ATTENTION_ROWS = 60, 9
 _LOCAL_ROWS = 70
@@ -90,7 +91,7 @@ def compare_ops(
         kernels: Takes the names of the kernels that a GPU launches.
     """
     different = []
-    row_counts = _GPU_ROW_COUNTS if isinstance(device, _core.GpuDevice) else _ROW_COUNTS
+    row_counts = GPU_ROW_COUNTS if isinstance(device, _core.GpuDevice) else _ROW_COUNTS
     for name, op, inputs in graph.isolated():
         ones = [(d, d.compile(op)) for d in (device, definition)]
         keep_kernel_names(ones[0][1])
@@ -116,12 +117,12 @@ def _compare_as_served(
     """
     kernels: set[str] = set()
     different = compare_ops(graph, device, definition, kernels)
-    for name, op, _ in graph.isolated():
-        if "attend" in op.ops:
-            differ, launched = compare_steps(op, device, definition, kv_type, DECODING)
-            kernels |= launched
-            different += [f"{name} over long contexts"] if differ else []
-    for shape in _head_shapes(graph):
+    attending = [(name, op) for name, op, _ in graph.isolated() if "attend" in op.ops]
+    for name, op in attending:
+        differ, launched = compare_steps(op, device, definition, kv_type, DECODING)
+        kernels |= launched
+        different += [f"{name} over long contexts"] if differ else []
+    for shape in _head_shapes([op for _, op in attending]) if "rope" in graph.ops else ():
         for norms in (True, False):
             joined = graph_of(heads_of(*shape, norms=norms))
             differ, launched = compare_steps(joined, device, definition, kv_type, DECODING)
@@ -148,14 +149,10 @@ def _launched(graph: _core.Graph, device: Device, kv_type: str) -> set[str]:
     return kernel_names(executable)
 
 
-def _head_shapes(graph: _core.Graph) -> set[tuple[int, int, int]]:
-    """Return heads of queries, heads of keys, and their dims, of attention whose heads are rotated."""
-    if "rope" not in graph.ops:
-        return set()
+def _head_shapes(attending: list[_core.Graph]) -> set[tuple[int, int, int]]:
+    """Return heads of queries, heads of keys, and their dims, of attention that joins rotated heads."""
     shapes = set()
-    for _, op, _ in graph.isolated():
-        if "attend" not in op.ops:
-            continue
+    for op in attending:
         for layer in op.paged_layers:
             heads, rest = divmod(op.results[0][2], layer.value_dim)
             whole = rest == 0 and heads % layer.kv_heads == 0
@@ -185,9 +182,7 @@ def _same(
     if graph.position_axes:
         batch.set_positions(random.integers(0, 4000, (rows, graph.position_axes)).astype(np.int32))
     for name, per_token, cols in inputs:
-        values = random.standard_normal((rows * per_token, cols), dtype=np.float32)
-        values[:, ::61] *= 16  # as activations, of which a few are large
-        batch.set_input(name, values)
+        batch.set_input(name, random_activations(random, rows * per_token, cols))
     results = []
     for device, executable in executables:
         paged, entries = graph.paged_layers, graph.slot_entries

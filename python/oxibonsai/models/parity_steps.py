@@ -9,9 +9,12 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.devices import Device, Executable
+from oxibonsai.models.parity_graphs import Values
 
 # A step comes so often: a CUDA graph is captured the second time and replayed from the third on.
 REPEATS = 4
+# Each number of rows chooses another of a GPU's kernels for products: for 1, to 4, to 8 and more.
+GPU_ROW_COUNTS = (1, 3, 6, 70)
 # Any vocabulary has so many.
 _TOKENS = 16
 
@@ -77,10 +80,15 @@ class StepMaker:
         if axes := self._graph.position_axes:
             batch.set_positions(random.integers(0, 4000, (rows, axes)).astype(np.int32))
         for name, _, cols in self._graph.inputs:
-            values = random.standard_normal((rows, cols), dtype=np.float32)
-            values[:, ::61] *= 16  # as activations, of which a few are large
-            batch.set_input(name, values)
+            batch.set_input(name, random_activations(random, rows, cols))
         return batch
+
+
+def random_activations(random: np.random.Generator, rows: int, cols: int) -> Values:
+    """Return random values as activations have them, of which a few are large."""
+    values = random.standard_normal((rows, cols), dtype=np.float32)
+    values[:, ::61] *= 16
+    return values
 
 
 def compare_steps(

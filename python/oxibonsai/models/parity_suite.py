@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.devices import Device
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.graph import AxialRope, Builder, RopeConfig, section_axes
 from oxibonsai.models.parity import compare_ops
+from oxibonsai.models.parity_graphs import Describe, graph_of, random_matrix, random_values
 from oxibonsai.models.parity_wide import WIDE_COLUMNS, compare_wide
 
 # Rows that no tile divides, and columns that every block does.
@@ -38,17 +38,12 @@ def compare_all_ops(
         columns: Of the matrices of those.
     """
     for name, describe in _suite():
-        builder = Builder()
-        describe(builder)
         try:
-            yield name, compare_ops(builder.graph, device, definition)
+            yield name, compare_ops(graph_of(describe), device, definition)
         except UnsupportedError as e:
             yield name, e
     if wide:
         yield from compare_wide(device, definition, columns)
-
-
-Describe = Callable[[Builder], None]
 
 
 def _suite() -> Iterator[tuple[str, Describe]]:
@@ -76,22 +71,10 @@ def _suite() -> Iterator[tuple[str, Describe]]:
     yield "scan of RWKV-7", _wkv7
 
 
-def _random(*shape: int) -> npt.NDArray[np.float32]:
-    return np.random.default_rng(shape).standard_normal(shape, dtype=np.float32)
-
-
-def _matrix(
-    rows: int, cols: int, quant_type: str, *, importance: bool = False, experts: int = 1
-) -> _core.Weight:
-    weights = np.ones(cols, np.float32) if importance else None
-    blocks = _core.encode(_random(experts * rows, cols), quant_type, weights)
-    return _core.Weight.from_blocks(f"{quant_type}.weight", quant_type, blocks, cols, experts)
-
-
 def _linear(quant_type: str, importance: bool) -> Describe:
     def describe(b: Builder) -> None:
-        weight = _matrix(_ROWS, _COLS, quant_type, importance=importance)
-        (y,) = b.linear(b.input("x", _COLS), weight, bias=[_random(_ROWS)])
+        weight = random_matrix(_ROWS, _COLS, quant_type, importance=importance)
+        (y,) = b.linear(b.input("x", _COLS), weight, bias=[random_values(_ROWS)])
         b.output("y", y)
         b.output("row", b.embed(weight))
 
@@ -100,7 +83,7 @@ def _linear(quant_type: str, importance: bool) -> Describe:
 
 def _elementwise(b: Builder) -> None:
     x, y = b.input("x", _WIDTH), b.input("y", _WIDTH)
-    weight, bias = _random(_WIDTH), _random(_WIDTH + 1)[1:]
+    weight, bias = random_values(_WIDTH), random_values(_WIDTH + 1)[1:]
     values = [
         b.rms_norm(x, weight, 1e-6),
         b.layer_norm(x, weight, bias, 1e-5),
@@ -166,7 +149,8 @@ def _biased_attention(b: Builder) -> None:
 def _attention_with_sinks(b: Builder) -> None:
     q, k, v = _heads(b)
     b.output(
-        "out", b.attention(q, k, v, layer=0, head_dim=_DIM, scale=0.125, sinks=_random(_HEADS))
+        "out",
+        b.attention(q, k, v, layer=0, head_dim=_DIM, scale=0.125, sinks=random_values(_HEADS)),
     )
 
 
@@ -199,7 +183,9 @@ def _local_attention(b: Builder) -> None:
     values = [
         b.attend_local(q, k, v, head_dim=_DIM, scale=0.125),
         b.attend_local(q, k, v, head_dim=_DIM, scale=0.125, window=5, slopes=slopes),
-        b.attend_local(q, k, v, head_dim=_DIM, scale=1.0, position_bias=_random(_HEADS, 2 * 9 + 1)),
+        b.attend_local(
+            q, k, v, head_dim=_DIM, scale=1.0, position_bias=random_values(_HEADS, 2 * 9 + 1)
+        ),
         b.attend_local(q, k, v, head_dim=_DIM, scale=0.125, global_tokens=3, queries="global"),
         b.attend_local(
             q, k, v, head_dim=_DIM, scale=0.125, global_tokens=3, queries="others", window=5
@@ -212,13 +198,13 @@ def _local_attention(b: Builder) -> None:
 
 def _hadamard(b: Builder) -> None:
     x = b.input("x", _WIDTH)
-    b.output("out", b.hadamard(x, 128, before=np.sign(_random(_WIDTH))))
+    b.output("out", b.hadamard(x, 128, before=np.sign(random_values(_WIDTH))))
 
 
 def _experts(b: Builder) -> None:
-    router = _matrix(_EXPERTS, _WIDTH, "F32")
-    gate, up = (_matrix(_WIDTH, _WIDTH, t, experts=_EXPERTS) for t in ("Q1_0", "Q4_0"))
-    down = _matrix(_WIDTH, _WIDTH, "Q4_K", experts=_EXPERTS)
+    router = random_matrix(_EXPERTS, _WIDTH, "F32")
+    gate, up = (random_matrix(_WIDTH, _WIDTH, t, experts=_EXPERTS) for t in ("Q1_0", "Q4_0"))
+    down = random_matrix(_WIDTH, _WIDTH, "Q4_K", experts=_EXPERTS)
     x = b.input("x", _WIDTH)
     (scores,) = b.linear(x, router)
     routing = b.route(scores, 2, normalize=True)
@@ -229,22 +215,22 @@ def _experts(b: Builder) -> None:
         scores,
         2,
         scoring="sigmoid",
-        selection_bias=_random(_EXPERTS),
+        selection_bias=random_values(_EXPERTS),
         scale=2.5,
         groups=4,
         kept_groups=2,
         best_of_group=2,
     )
     b.output("grouped", b.combine(b.dispatch(x, grouped), grouped))
-    scaled = b.route(scores, 2, normalize=True, expert_scale=_random(_EXPERTS))
+    scaled = b.route(scores, 2, normalize=True, expert_scale=random_values(_EXPERTS))
     b.output("scaled", b.combine(b.dispatch(x, scaled), scaled))
     sparse = b.route(scores, 2, scoring="sparse_mixer")
     b.output("sparse", b.combine(b.dispatch(x, sparse), sparse))
 
 
 def _convolution(b: Builder) -> None:
-    x, taps = b.input("x", _WIDTH), _random(_WIDTH, _TAPS)
-    b.output("out", b.conv1d(x, taps, _random(_WIDTH)))
+    x, taps = b.input("x", _WIDTH), random_values(_WIDTH, _TAPS)
+    b.output("out", b.conv1d(x, taps, random_values(_WIDTH)))
     b.output("silu", b.conv1d(x, taps, silu=True))
 
 
@@ -262,14 +248,14 @@ def _heads_and_columns(b: Builder) -> None:
         b.select_columns(x, 3, 17, _DIM),
         b.transpose_heads(x, 2, _HEADS),
         b.gate_rows(x, b.input("gate", 1)),
-        b.embed_positions(_matrix(_ROWS, _WIDTH, "F16")),
+        b.embed_positions(random_matrix(_ROWS, _WIDTH, "F16")),
     ]
     for i, value in enumerate(values):
         b.output(str(i), value)
 
 
 def _head_linear(b: Builder) -> None:
-    weight = _matrix(_DIM, _DIM, "Q8_0", experts=_HEADS)
+    weight = random_matrix(_DIM, _DIM, "Q8_0", experts=_HEADS)
     b.output("out", b.head_linear(b.input("x", _WIDTH), weight))
 
 
@@ -281,8 +267,8 @@ def _gated_delta(b: Builder) -> None:
             qkv,
             alpha,
             beta,
-            dt_bias=_random(_HEADS),
-            decay=-np.exp(_random(_HEADS)),
+            dt_bias=random_values(_HEADS),
+            decay=-np.exp(random_values(_HEADS)),
             key_heads=_KV_HEADS,
             key_dim=_DIM,
             value_dim=_DIM,
@@ -302,17 +288,17 @@ def _wkv7(b: Builder) -> None:
 def _mamba(b: Builder) -> None:
     states = 16
     x, time_step = b.input("x", _WIDTH), b.input("step", _WIDTH)
-    vectors = {"dt_bias": _random(_WIDTH), "skip": _random(_WIDTH)}
-    decay = -np.exp(_random(_WIDTH, states))
+    vectors = {"dt_bias": random_values(_WIDTH), "skip": random_values(_WIDTH)}
+    decay = -np.exp(random_values(_WIDTH, states))
     first = b.mamba_scan(
         x, time_step, b.input("b", states), b.input("c", states), decay=decay, **vectors
     )
     second = b.mamba2_scan(
         b.input("xbc", _WIDTH + 4 * states),
         b.input("step2", _HEADS),
-        dt_bias=_random(_HEADS),
-        decay=-np.exp(_random(_HEADS)),
-        skip=_random(_HEADS),
+        dt_bias=random_values(_HEADS),
+        decay=-np.exp(random_values(_HEADS)),
+        skip=random_values(_HEADS),
         groups=2,
         state_dim=states,
     )

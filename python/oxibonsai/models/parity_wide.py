@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.devices import Device
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.graph import Builder, RopeConfig
+from oxibonsai.models.parity_graphs import Describe, graph_of, random_matrix, random_values
 from oxibonsai.models.parity_steps import (
     DECODING,
+    GPU_ROW_COUNTS,
     REPEATS,
     Step,
     compare_steps,
     rows_only,
 )
 
-# Steps of one sequence: each number of rows chooses another kernel for products.
-_ROWS = (1, 3, 6, 70)
 WIDE_COLUMNS = (4096, 12288)
 # Rows of weights: two blocks of threads, of which the second is not full.
 _MATRIX_ROWS = 17
@@ -56,7 +55,7 @@ def compare_wide(
 
 def _cases(device: Device, definition: Device, columns: tuple[int, ...]) -> Iterator[Case]:
     def case(
-        describe: Callable[[Builder], None], steps: Sequence[Step], kv_type: str = _core.KV_TYPES[0]
+        describe: Describe, steps: Sequence[Step], kv_type: str = _core.KV_TYPES[0]
     ) -> Callable[[], bool]:
         def run() -> bool:
             return compare_steps(graph_of(describe), device, definition, kv_type, steps)[0]
@@ -74,27 +73,13 @@ def _cases(device: Device, definition: Device, columns: tuple[int, ...]) -> Iter
     for cols in columns:
         for quant_type, importance in _core.encoders().items():
             layer = _feed_forward(quant_type, cols, importance != "unused")
-            yield f"feed-forward layer {quant_type}, {cols} columns", case(layer, rows_only(*_ROWS))
+            yield (
+                f"feed-forward layer {quant_type}, {cols} columns",
+                case(layer, rows_only(*GPU_ROW_COUNTS)),
+            )
 
 
-def _random(*shape: int) -> npt.NDArray[np.float32]:
-    return np.random.default_rng(shape).standard_normal(shape, dtype=np.float32)
-
-
-def _matrix(rows: int, cols: int, quant_type: str, importance: bool) -> _core.Weight:
-    weights = np.ones(cols, np.float32) if importance else None
-    blocks = _core.encode(_random(rows, cols), quant_type, weights)
-    return _core.Weight.from_blocks(f"{quant_type} {rows}", quant_type, blocks, cols)
-
-
-def graph_of(describe: Callable[[Builder], None]) -> _core.Graph:
-    """Return the graph that is described."""
-    builder = Builder()
-    describe(builder)
-    return builder.graph
-
-
-def heads_of(heads: int, kv_heads: int, dim: int, *, norms: bool) -> Callable[[Builder], None]:
+def heads_of(heads: int, kv_heads: int, dim: int, *, norms: bool) -> Describe:
     """Return what describes attention with the ops before and behind it that devices join with it.
 
     Args:
@@ -108,30 +93,31 @@ def heads_of(heads: int, kv_heads: int, dim: int, *, norms: bool) -> Callable[[B
         kv = kv_heads * dim
         q, k, v = b.input("q", heads * dim), b.input("k", kv), b.input("v", kv)
         if norms:
-            q, k = (b.head_norm(x, _random(n, dim)[0], 1e-6) for n, x in ((1, q), (2, k)))
+            q, k = (b.head_norm(x, random_values(n, dim)[0], 1e-6) for n, x in ((1, q), (2, k)))
         rope = RopeConfig(dim, theta=10000.0, interleaved=not norms)
         q, k = b.rope(q, rope, dim), b.rope(k, rope, dim)
         out = b.attention(q, k, v, layer=0, head_dim=dim, scale=dim**-0.5)
-        (y,) = b.linear(out, _matrix(_MATRIX_ROWS, heads * dim, "Q8_0", False))
+        (y,) = b.linear(out, random_matrix(_MATRIX_ROWS, heads * dim, "Q8_0"))
         b.output("y", b.select_outputs(y))
 
     return describe
 
 
-def _feed_forward(quant_type: str, cols: int, importance: bool) -> Callable[[Builder], None]:
+def _feed_forward(quant_type: str, cols: int, importance: bool) -> Describe:
     """Return what describes norm, two matrices of one launch, their gate, and a sum behind another."""
 
     def describe(b: Builder) -> None:
         x, wide = b.input("x", cols), b.input("wide", cols)
-        normed = b.rms_norm(x, 1.0 + 0.1 * _random(cols), 1e-6)
+        normed = b.rms_norm(x, 1.0 + 0.1 * random_values(cols), 1e-6)
         gate, up = (
-            _matrix(n, cols, quant_type, importance) for n in (_MATRIX_ROWS, _MATRIX_ROWS + 1)
+            random_matrix(n, cols, quant_type, importance=importance, name=name)
+            for name, n in (("gate", _MATRIX_ROWS), ("up", _MATRIX_ROWS + 1))
         )
-        first, second = b.linear(normed, gate, up, bias=[_random(_MATRIX_ROWS), None])
+        first, second = b.linear(normed, gate, up, bias=[random_values(_MATRIX_ROWS), None])
         b.output("gate", first)
         b.output("up", second)
         hidden = b.swiglu(wide, b.scale(x, 0.5))
-        down = _matrix(_MATRIX_ROWS, cols, quant_type, importance)
+        down = random_matrix(_MATRIX_ROWS, cols, quant_type, importance=importance, name="down")
         (y,) = b.linear(hidden, down, add=first)
         b.output("y", b.select_outputs(y))
 
@@ -150,7 +136,7 @@ def compare_top(device: Device, definition: Device) -> bool:
     for rows in _TOP_ROWS:
         batch = _core.Batch()
         batch.add_span(rows, outputs=rows)
-        batch.set_input("x", _random(rows, 64))
+        batch.set_input("x", random_values(rows, 64))
         logits = whole.run(batch)["logits"]
         # By value, the largest first, and by id where values are equal.
         order = np.argsort(-logits, axis=1, kind="stable")
@@ -165,7 +151,7 @@ def compare_top(device: Device, definition: Device) -> bool:
 
 def _vocabulary() -> _core.Graph:
     b = Builder()
-    rows = _random(_VOCABULARY, 64)
+    rows = random_values(_VOCABULARY, 64)
     rows[_EQUAL_FROM:] = rows[: _VOCABULARY - _EQUAL_FROM]
     weight = _core.Weight.from_blocks("vocabulary", "Q8_0", _core.encode(rows, "Q8_0"), 64)
     (logits,) = b.linear(b.select_outputs(b.input("x", 64)), weight)
