@@ -15,7 +15,13 @@ from oxibonsai.cli.comparison_page import Report, Side, draw, json_report, page,
 from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.kv_type_options import kv_type_option, value_type_option
 from oxibonsai.cli.model_choice import complete_model
-from oxibonsai.cli.options import device_option, json_option, load_engine, threads_option
+from oxibonsai.cli.options import (
+    device_option,
+    json_option,
+    load_engine,
+    quant_type_option,
+    threads_option,
+)
 from oxibonsai.cli.output import OutputFile
 from oxibonsai.cli.perplexity import read_text
 from oxibonsai.engine import Engine
@@ -88,12 +94,7 @@ from oxibonsai.hf.config import count_parameters
     show_default=True,
     help="Rounds of these; both models run in each.",
 )
-@click.option(
-    "--quant-type",
-    default="",
-    metavar="TYPE",
-    help="Layout of type-42 tensors where a file leaves it open: Q2_0_g64, Q2_0_g128 or TQ2_0_g128.",
-)
+@quant_type_option
 @device_option
 @threads_option
 @kv_type_option

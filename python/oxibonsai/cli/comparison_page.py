@@ -27,7 +27,7 @@ _CURVE_POINTS = 397
 
 @dataclass(frozen=True)
 class Side:
-    """What is known of one model beside its scores.
+    """Facts about one model beside its scores.
 
     Attributes:
         name: As it was given.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import rich_click as click
 from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option
 from oxibonsai.cli.output import OutputFolder, say_written, warn
-from oxibonsai.finetune.settings import DEFAULTS, FinetuneSettings
+from oxibonsai.cli.settings_options import settings_options
+from oxibonsai.finetune.settings import FinetuneSettings
 
 _FILE = click.Path(path_type=Path)
 _HELP = {
@@ -37,25 +37,7 @@ _HELP = {
     "keep": "Checkpoints.",
     "report_to": "Where transformers sends figures: tensorboard,wandb.",
 }
-_SHORT = {"learning_rate": "--lr"}
 _CHOICES = {"dtype": ("float32", "bfloat16")}
-
-
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the fields of ``FinetuneSettings``, which checks their ranges."""
-    for name, text in reversed(_HELP.items()):
-        default: Any = DEFAULTS[name]
-        option = click.option(
-            _SHORT.get(name, f"--{name.replace('_', '-')}"),
-            name,
-            type=click.Choice(_CHOICES[name]) if name in _CHOICES else type(default),
-            is_flag=isinstance(default, bool),
-            default=default,
-            show_default=True,
-            help=text,
-        )
-        command = option(command)
-    return command
 
 
 @click.command(cls=Command)
@@ -66,7 +48,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--resume", is_flag=True, help="Go on from OUT's newest checkpoint; the rest as before."
 )
-@_options
+@settings_options(FinetuneSettings, _HELP, choices=_CHOICES)
 @json_option
 def finetune(
     model: str,

@@ -101,7 +101,7 @@ def imatrix(
 
 def _windows(engine: Engine, text: str, size: int, chunks: int | None) -> list[tuple[int, ...]]:
     """Return llama-imatrix's windows: side by side, each with a bos where the tokenizer adds one."""
-    bos = engine.tokenizer.bos_id if engine.tokenizer.add_bos else None
+    bos = engine.tokenizer.vocabulary.leading_bos
     tokens = text_tokens(engine.tokenizer, text)
     return [w.inputs for w in cut_windows(tokens, size, bos, chunks=chunks)]
 

@@ -216,7 +216,7 @@ def _read(
 
 
 class Wanted(NamedTuple):
-    """What the memory is asked for: see :func:`oxibonsai.estimate_memory`."""
+    """The contexts that memory is estimated for: see :func:`oxibonsai.estimate_memory`."""
 
     ctx_size: int | None
     parallel: int

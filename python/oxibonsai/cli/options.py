@@ -29,21 +29,17 @@ def apply(options: list[Command], command: Command) -> Command:
     return command
 
 
+quant_type_option = click.option(
+    "--quant-type",
+    default="",
+    metavar="TYPE",
+    help="Layout of type-42 tensors where the file leaves it open: Q2_0_g64, Q2_0_g128 or TQ2_0_g128.",
+)
+
+
 def model_options(command: Command) -> Command:
     """Add the options that choose the model, and how its file is read."""
-    return apply(
-        [
-            model_option,
-            click.option(
-                "--quant-type",
-                default="",
-                metavar="TYPE",
-                help="Layout of type-42 tensors where the file leaves it open: Q2_0_g64, Q2_0_g128 "
-                "or TQ2_0_g128.",
-            ),
-        ],
-        command,
-    )
+    return apply([model_option, quant_type_option], command)
 
 
 def json_option(command: Command) -> Command:

@@ -154,10 +154,6 @@ def read_text(file: Path) -> str:
         raise RequestError(f"cannot read the text from {file}: {e.strerror}") from e
 
 
-def _bos(engine: Engine) -> int | None:
-    return engine.tokenizer.bos_id if engine.tokenizer.add_bos else None
-
-
 def _perplexity(
     engine: Engine,
     text: str,
@@ -167,7 +163,9 @@ def _perplexity(
     save: Path | None,
 ) -> Perplexity:
     tokens = text_tokens(engine.tokenizer, text)
-    windows = cut_windows(tokens, size, _bos(engine), chunks=chunks, stride=stride)
+    windows = cut_windows(
+        tokens, size, engine.tokenizer.vocabulary.leading_bos, chunks=chunks, stride=stride
+    )
     with _estimate_progress(len(windows), "perplexity") as progress:
         if save is None:
             return measure_perplexity(engine, windows, None, progress)
@@ -197,7 +195,9 @@ def _divergence(engine: Engine, text: str | None, base: KlBase, chunks: int | No
             )
     count = min(base.chunks, chunks or base.chunks)
     with _estimate_progress(count, "mean KL divergence") as progress:
-        return measure_divergence(engine, base, _bos(engine), chunks, progress)
+        return measure_divergence(
+            engine, base, engine.tokenizer.vocabulary.leading_bos, chunks, progress
+        )
 
 
 @contextmanager

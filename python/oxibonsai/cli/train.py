@@ -13,6 +13,7 @@ import rich_click as click
 from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option
 from oxibonsai.cli.output import OutputFolder, say_written, written_text
+from oxibonsai.cli.settings_options import settings_options
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.train.settings import NetworkShape, TrainSettings, settings_choices
 
@@ -48,7 +49,7 @@ _LEARNING = {
     "save_every": "Steps to a checkpoint.",
     "keep": "Checkpoints; 0 keeps all.",
 }
-_SHORT = {"weight_format": "--type", "learning_rate": "--lr", "muon_learning_rate": "--muon-lr"}
+_NAMES = {"weight_format": "--type", "muon_learning_rate": "--muon-lr"}
 
 
 def shape_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,25 +60,6 @@ def shape_options(command: Callable[..., Any]) -> Callable[..., Any]:
             f"--{name.replace('_', '-')}",
             type=click.IntRange(min=1),
             show_default=str(defaults[name]),
-            help=text,
-        )
-        command = option(command)
-    return command
-
-
-def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how to learn: the fields of ``TrainSettings``, which checks their ranges."""
-    defaults = {f.name: f.default for f in fields(TrainSettings)}
-    choices = settings_choices()
-    for name, text in reversed(_LEARNING.items()):
-        default = defaults[name]
-        option = click.option(
-            _SHORT.get(name, f"--{name.replace('_', '-')}"),
-            name,
-            type=click.Choice(choices[name]) if name in choices else type(default),
-            is_flag=isinstance(default, bool),
-            default=default,
-            show_default=True,
             help=text,
         )
         command = option(command)
@@ -97,7 +79,7 @@ def learning_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--resume", is_flag=True, help="Go on from OUT's newest checkpoint; the rest as before."
 )
 @shape_options
-@learning_options
+@settings_options(TrainSettings, _LEARNING, names=_NAMES, choices=settings_choices())
 @json_option
 def train(
     texts: Path,

@@ -156,8 +156,7 @@ def differing_tokens(
 def _windows(
     engine: Engine, tokens: Sequence[Sequence[int]], ctx_size: int, chunks: int | None
 ) -> list[Window]:
-    tokenizer = engine.tokenizer
-    bos = tokenizer.bos_id if tokenizer.add_bos else None
+    bos = engine.tokenizer.vocabulary.leading_bos
     return [w for text in tokens for w in cut_windows(text, ctx_size, bos, chunks=chunks)]
 
 

@@ -52,7 +52,7 @@ class ContinuationScore:
 
 @dataclass
 class _Branch:
-    """What one sequence reads for the continuations that differ in their last token alone."""
+    """The tokens that one sequence reads for the continuations that differ in their last token alone."""
 
     sequence: Running
     first: int

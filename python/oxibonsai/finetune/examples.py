@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from oxibonsai.errors import FormatError, OxiBonsaiError, RequestError
+from oxibonsai.files.text_lines import numbered_lines
+from oxibonsai.hf.conversation import token_mask
 from oxibonsai.hf.tokenizer import PreTrainedTokenizer
 
 # transformers' label of a token that is not learnt.
@@ -77,15 +79,7 @@ def read_examples(file: Path, tokenizer: PreTrainedTokenizer, context: int) -> E
 
 
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except OSError as e:
-        raise RequestError(f"cannot read {file}: {e.strerror}") from e
-    except UnicodeDecodeError as e:
-        raise FormatError(f"{file} is not UTF-8 text (byte {e.start})") from e
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(file):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as e:
@@ -169,11 +163,8 @@ class _Reader:
 
     def _masked(self, text: str, spans: list[tuple[int, int]]) -> Example:
         found = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        labels = [
-            token if any(a < last and first < b for first, last in spans) else IGNORED
-            for token, (a, b) in zip(found["input_ids"], found["offset_mapping"], strict=True)
-        ]
-        return Example(list(found["input_ids"]), labels)
+        ids, mask = list(found["input_ids"]), token_mask(found["offset_mapping"], spans)
+        return Example(ids, [t if learnt else IGNORED for t, learnt in zip(ids, mask, strict=True)])
 
 
 def _common(a: str, b: str) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oxibonsai.errors import OxiBonsaiError, RequestError, needs_extra
-from oxibonsai.files.figures import save_figure
+from oxibonsai.files.figures import save_losses
 from oxibonsai.files.step_progress import StepProgress, step_progress
 from oxibonsai.files.whole_file import make_folder
 from oxibonsai.finetune.examples import IGNORED, Example, Examples, read_examples
@@ -30,7 +30,7 @@ with needs_extra("finetune"):
 
 @dataclass(frozen=True)
 class Result:
-    """What a run made.
+    """The result of a run.
 
     Attributes:
         adapter: PEFT's folder, which ``--lora`` takes.
@@ -98,15 +98,18 @@ def finetune(
             trainer.evaluate()
         model.save_pretrained(str(out))
     history = trainer.state.log_history
-    _plot(history, out / "loss.png")
+    learning, measuring = (
+        [(row["step"], row[key]) for row in history if key in row] for key in ("loss", "eval_loss")
+    )
+    save_losses(out / "loss.png", learning, measuring, x="updates", y="loss, nats a token")
     return Result(
         adapter=out,
         steps=trainer.state.global_step,
         examples=len(learnt.items),
         cut=learnt.cut,
         dropped=learnt.dropped,
-        loss=[row["loss"] for row in history if "loss" in row][-1],
-        held_out=None if measured is None else history[-1]["eval_loss"],
+        loss=learning[-1][1],
+        held_out=measuring[-1][1] if measuring else None,
     )
 
 
@@ -216,20 +219,3 @@ def _batch(examples: Sequence[Example]) -> dict[str, torch.Tensor]:
         "attention_mask": rows([[1] * len(e.ids) for e in examples], 0),
         "labels": rows([e.labels for e in examples], IGNORED),
     }
-
-
-def _plot(history: list[dict[str, Any]], place: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    for key, label, form in (("loss", "learnt", "-"), ("eval_loss", "held out", "o-")):
-        points = [(row["step"], row[key]) for row in history if key in row]
-        if points:
-            axes.plot(
-                [s for s, _ in points], [v for _, v in points], form, ms=3, lw=0.8, label=label
-            )
-    axes.set_xlabel("updates")
-    axes.set_ylabel("loss, nats a token")
-    axes.legend()
-    save_figure(figure, place)

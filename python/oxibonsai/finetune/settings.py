@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from oxibonsai.errors import RequestError
 
@@ -77,6 +77,3 @@ class FinetuneSettings:
     def names(self, field: str) -> list[str]:
         """Return the names that a field holds, which stand with commas between them."""
         return [name for part in getattr(self, field).split(",") if (name := part.strip())]
-
-
-DEFAULTS = {field.name: field.default for field in fields(FinetuneSettings)}

@@ -19,7 +19,7 @@ __all__ = ["MOST_BEAMS", "BeamSearch", "run"]
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """What a request asks for; see :func:`oxibonsai.engine.beam_search`.
+    """The search that a request asks for; see :func:`oxibonsai.engine.beam_search`.
 
     Attributes:
         width: Beams.

@@ -27,7 +27,7 @@ _ROW = struct.Struct(f"<{_KEY_BYTES}sIIId")
 
 
 class State(IntEnum):
-    """Of a circuit, as the metrics show it."""
+    """A circuit's state, as the metrics show it."""
 
     CLOSED = 0
     HALF_OPEN = 1
@@ -36,7 +36,7 @@ class State(IntEnum):
 
 @dataclass
 class _Row:
-    """What is kept of one model.
+    """The record of one model.
 
     Attributes:
         key: A hash of its name.

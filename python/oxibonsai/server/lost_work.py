@@ -15,7 +15,7 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 
 
 class LostWorkError(ApiError):
-    """What computed an answer has failed; raised where the request itself is not to blame."""
+    """Raised where what computes an answer has failed, and the request itself is not to blame."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(status, message, code="work_lost")

@@ -86,6 +86,11 @@ class Vocabulary:
     infill: InfillTokens | None = None
 
     @property
+    def leading_bos(self) -> int | None:
+        """The bos that goes before every text; None: none does."""
+        return self.bos_id if self.add_bos else None
+
+    @property
     def special_ids(self) -> frozenset[int]:
         """Control tokens: never text."""
         return frozenset(i for i, t in enumerate(self.types) if t == CONTROL)

@@ -11,6 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 from oxibonsai.errors import FormatError, RequestError
+from oxibonsai.files.text_lines import numbered_lines
 
 Tokens = npt.NDArray[np.int64]
 
@@ -70,16 +71,8 @@ def read_texts(file: Path) -> list[str]:
         RequestError: There is no such file.
         FormatError: A line is no object with ``text``; it is named.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except OSError as e:
-        raise RequestError(f"cannot read {file}: {e.strerror}") from e
-    except UnicodeDecodeError as e:
-        raise FormatError(f"{file} is not UTF-8 text (byte {e.start})") from e
     texts = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(file):
         try:
             text = json.loads(line)["text"]
         except (ValueError, KeyError, TypeError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from oxibonsai.errors import FormatError
+from oxibonsai.files.figures import save_losses
 from oxibonsai.files.step_progress import step_progress
 from oxibonsai.files.whole_file import written_whole
 
@@ -107,19 +108,13 @@ def _row(r: dict[str, str]) -> Row:
 
 def plot(folder: Path) -> Path:
     """Draw ``loss.png`` of the folder's ``log.csv``: cross-entropy by tokens."""
-    from matplotlib.figure import Figure
-
     rows = read_rows(folder / "log.csv")
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot([r.tokens for r in rows], [r.entropy for r in rows], lw=0.8, label="batch")
-    held = [(r.tokens, r.held_out) for r in rows if r.held_out is not None]
-    if held:
-        axes.plot([t for t, _ in held], [h for _, h in held], "o-", ms=3, label="held out")
-    axes.set_xlabel("tokens")
-    axes.set_ylabel("cross-entropy, nats a token")
-    axes.legend()
     place = folder / "loss.png"
-    with written_whole(place) as out:
-        figure.savefig(out, format="png", dpi=120)
+    save_losses(
+        place,
+        [(r.tokens, r.entropy) for r in rows],
+        [(r.tokens, r.held_out) for r in rows if r.held_out is not None],
+        x="tokens",
+        y="cross-entropy, nats a token",
+    )
     return place

@@ -66,8 +66,7 @@ def infill_prompt(
         extra += [*head, *ids(text)]
     if tokens.file is not None:
         extra += [tokens.file, *ids(_FILE)]
-    vocabulary = tokenizer.vocabulary
-    bos = vocabulary.bos_id if vocabulary.add_bos else None
+    bos = tokenizer.vocabulary.leading_bos
     first = [] if bos is None else [bos]
     before = [tokens.prefix, *ids(prefix), *(prompt or [])]
     after = [tokens.suffix, *ids(suffix)]

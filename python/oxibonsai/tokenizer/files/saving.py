@@ -125,7 +125,7 @@ def _frame(vocabulary: Vocabulary, *, joint: bool) -> dict[str, Any] | None:
         vocabulary: The model's.
         joint: Whether a pair of texts begins once.
     """
-    first = vocabulary.bos_id if vocabulary.add_bos else None
+    first = vocabulary.leading_bos
     last = vocabulary.eos_id if vocabulary.add_eos else None
     around = {i: vocabulary.texts[i] for i in (first, last) if i is not None}
     if not around:
