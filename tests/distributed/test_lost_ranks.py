@@ -113,7 +113,7 @@ KILL, STOP = signal.SIGKILL, signal.SIGSTOP
 LOSSES = [
     Loss(2, 1, 1, KILL, [1, -KILL]),
     Loss(1, 2, 1, KILL, [1, -KILL]),
-    Loss(2, 2, 1, KILL, [1, -KILL, 1, 1]),
+    pytest.param(Loss(2, 2, 1, KILL, [1, -KILL, 1, 1]), marks=pytest.mark.release),
     Loss(2, 2, 2, KILL, [1, 1, -KILL, 1]),
     Loss(2, 2, 3, KILL, [1, 1, 1, -KILL]),
     # Two engines, with a step each on its way.

@@ -70,7 +70,7 @@ def test_a_packaged_model_takes_what_the_estimate_says(name: str) -> None:
     ("ctx", "parallel", "kv_type"),
     [
         pytest.param(4096, 1, None, marks=pytest.mark.release),
-        (2048, 4, "f16"),
+        pytest.param(2048, 4, "f16", marks=pytest.mark.release),
         (1024, 1, "q8_0"),
     ],
 )

@@ -69,7 +69,10 @@ JSON = Structure.json_schema(
 )
 
 
-@pytest.fixture(scope="module", params=["smollm2", "gemma"])
+# For every change the model with windows; tests/models/test_same_bytes.py has both.
+@pytest.fixture(
+    scope="module", params=[pytest.param("smollm2", marks=pytest.mark.release), "gemma"]
+)
 def path(request: pytest.FixtureRequest) -> Path:
     found = request.getfixturevalue(f"{request.param}_path")
     assert isinstance(found, Path)
