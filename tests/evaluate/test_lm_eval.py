@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hf_folders import CASES, save
 
+import adapters
 import oxibonsai
 import tiny_model
 from oxibonsai.cli.main import _run
@@ -78,6 +79,30 @@ def test_likelihoods_are_those_of_hf(ours: Any, theirs: Any) -> None:
     truth = theirs.loglikelihood(pairs(), disable_tqdm=True)
     assert [f[0] for f in found] == pytest.approx([t[0] for t in truth], rel=2e-6)
     assert [f[1] for f in found] == [t[1] for t in truth]
+
+
+def test_likelihoods_with_an_adapter_are_those_of_hf(folder: Path, tmp_path: Path) -> None:
+    import peft
+    import torch
+    from lm_eval.models.huggingface import HFLM
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    config = peft.LoraConfig(r=4, lora_alpha=10, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapted = peft.get_peft_model(base, config)
+    torch.manual_seed(1)
+    for name, parameter in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    adapted.save_pretrained(tmp_path)
+    theirs = HFLM(pretrained=adapted, tokenizer=str(folder), batch_size=1, max_length=CONTEXT)
+    truth = [t[0] for t in theirs.loglikelihood(pairs(), disable_tqdm=True)]
+    found = model(folder, batch_size=5, lora=str(tmp_path)).loglikelihood(
+        pairs(), disable_tqdm=True
+    )
+    assert [f[0] for f in found] == pytest.approx(truth, rel=1e-5)
+    plain = model(folder, batch_size=5).loglikelihood(pairs(), disable_tqdm=True)
+    assert [f[0] for f in found] != pytest.approx([p[0] for p in plain], rel=1e-2)
 
 
 def test_greedy_continuations_are_known(ours: Any) -> None:
@@ -151,6 +176,8 @@ def test_what_is_unknown_is_refused_by_name(ours: Any, folder: Path) -> None:
         ours.generate_until(requests("generate_until", ("a", {"num_beams": 4, "until": []})))
     with pytest.raises(RequestError, match="batch_size is many"):
         model(folder, batch_size="many")
+    with pytest.raises(RequestError, match="loaded already: load it with ctx_size, kv_type"):
+        type(ours)(ours.engine, ctx=CONTEXT, kv_type="f32")
 
 
 def test_a_chat_template_is_the_models(tmp_path: Path) -> None:
@@ -199,6 +226,13 @@ def test_the_command_writes_results_and_resumes(
     assert _run([*line, "--tasks", "oxi_choice,oxi_answer", "--resume"]) == 0
     assert "Scoring" not in capfd.readouterr().err  # all answers are known
     assert json.loads((out / "results.json").read_text())["results"] == first
+    adapter = tmp_path / "adapter.gguf"
+    adapters.write(adapter, adapters.tensors_of(adapters.random_pairs()))
+    adapted = [*line, "--tasks", "oxi_choice,oxi_answer", "--lora-scaled", f"{adapter}:0.5"]
+    assert _run([*adapted, "--resume"]) == 2  # the answers are those of another model
+    assert _run(adapted) == 0
+    results = json.loads((out / "results.json").read_text())
+    assert results["config"]["model_args"]["lora"] == [[str(adapter), 0.5]]
 
 
 @pytest.mark.slow

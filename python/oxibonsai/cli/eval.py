@@ -13,6 +13,7 @@ from oxibonsai.cli.model_choice import model_argument
 from oxibonsai.cli.options import (
     json_option,
     load_engine,
+    lora_options,
     machine_options,
     model_options,
 )
@@ -24,6 +25,7 @@ from oxibonsai.files.whole_file import make_folder, written_whole
 @click.command(cls=Command)
 @model_argument
 @model_options
+@lora_options
 @click.option(
     "--tasks", required=True, metavar="NAMES", help="Tasks and groups of the harness, with commas."
 )

@@ -123,12 +123,12 @@ def _settings(engine: Engine) -> dict[str, Any]:
         "pretrained": str(engine.model.weights.checkpoint.path),
         "ctx": engine.ctx_size,
         "kv_type": engine.kv_type,
+        "lora": [[a.name, a.scale] for a in engine.model.adapters],
     }
 
 
 def _fingerprint(engine: Engine, settings: dict[str, Any]) -> str:
     """Return what the answers depend on beside the requests, as a short name."""
-    path = engine.model.weights.checkpoint.path
-    status = path.stat()
-    facts = {**settings, "bytes": status.st_size, "time": status.st_mtime_ns}
+    files = engine.model.weights.checkpoint.identity()
+    facts = {**settings, "model": engine.model.fingerprint(), "files": files}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]

@@ -10,6 +10,7 @@ from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.engine import Engine, load
 from oxibonsai.errors import RequestError, needs_extra
 from oxibonsai.evaluate.continuations import Continuation, ContinuationScore, score_continuations
+from oxibonsai.loading import LoraChoice
 from oxibonsai.sampling import SamplingParams
 
 with needs_extra("eval"):
@@ -29,11 +30,13 @@ class OxiBonsaiLM(TemplateLM):  # type: ignore[misc]  # the harness may not be i
     """A model of the harness that runs on our engine.
 
     Args:
-        pretrained: What :func:`oxibonsai.load` takes, or an engine.
+        pretrained: What :func:`oxibonsai.load` takes, or an engine, which has its own ``ctx``,
+            ``threads``, ``device``, ``kv_type`` and ``lora``.
         ctx: Positions of a text; longer ones lose their beginning, as with ``hf``. None: the model's.
         threads: Worker threads.
         device: Where it runs.
         kv_type: Type of keys and values.
+        lora: Low-rank adapters, as :func:`oxibonsai.load` takes them; a string is the path of one.
         batch_size: Sequences that run at once; no result depends on it. ``auto`` is the default. An
             engine's own ``parallel`` must be at least that.
         max_gen_toks: Tokens of an answer at most, where the task names no number.
@@ -43,7 +46,7 @@ class OxiBonsaiLM(TemplateLM):  # type: ignore[misc]  # the harness may not be i
         unknown: Any other argument, which is refused.
 
     Raises:
-        RequestError: An argument is unknown or out of range.
+        RequestError: An argument is unknown or out of range, or of loading and beside an engine.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class OxiBonsaiLM(TemplateLM):  # type: ignore[misc]  # the harness may not be i
         threads: int | None = None,
         device: str | None = None,
         kv_type: str | None = None,
+        lora: LoraChoice | None = None,
         batch_size: int | str = "auto",
         max_gen_toks: int = 256,
         prefix_token_id: int | None = None,
@@ -62,24 +66,26 @@ class OxiBonsaiLM(TemplateLM):  # type: ignore[misc]  # the harness may not be i
     ) -> None:
         super().__init__()
         if unknown:
-            known = "pretrained, ctx, threads, device, kv_type, batch_size, max_gen_toks, "
+            known = "pretrained, ctx, threads, device, kv_type, lora, batch_size, max_gen_toks, "
             raise RequestError(
                 f"the model oxibonsai has no argument {', '.join(sorted(unknown))}; it has {known}"
                 "prefix_token_id and seed"
             )
         self._parallel = _parallel(batch_size)
-        if isinstance(pretrained, Engine):
-            self.engine = pretrained
+        loading: dict[str, Any] = {
+            "ctx_size": ctx,
+            "threads": threads,
+            "device": device,
+            "kv_type": kv_type,
+            "lora": lora,
+        }
+        given = {name: value for name, value in loading.items() if value is not None}
+        if not isinstance(pretrained, Engine):
+            self.engine = load(pretrained, parallel=self._parallel, mmproj=False, **given)
+        elif given:
+            raise RequestError(f"the engine is loaded already: load it with {', '.join(given)}")
         else:
-            self.engine = load(
-                pretrained,
-                ctx_size=ctx,
-                threads=threads,
-                device=device,
-                kv_type=kv_type,
-                parallel=self._parallel,
-                mmproj=False,
-            )
+            self.engine = pretrained
         self.max_length = self.engine.ctx_size
         if max_gen_toks < 1:
             raise RequestError(f"max_gen_toks is {max_gen_toks}; it must be at least 1")
