@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 import oxibonsai
 from oxibonsai import FormatError, RequestError, UnsupportedError
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.cli.main import _group
 from oxibonsai.convert.eagle3 import convert_drafter
 from oxibonsai.convert.language_model import convert
 from oxibonsai.engine import Options
 from oxibonsai.engine.speculation.methods import choose_speculation
 from oxibonsai.errors import OxiBonsaiError
+from oxibonsai.export import save_model
 from oxibonsai.loading import open_model
 from oxibonsai.models import Weights, read_config
 from oxibonsai.models.drafting import OpenedTarget
@@ -217,6 +220,70 @@ def test_a_drafter_is_no_model_and_a_model_no_drafter(
     del config["draft_vocab_size"]
     config["architectures"] = ["LlamaForCausalLM"]
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(RequestError, match="no drafter of EAGLE-3: its config.json has no draft_vo"):
+    with pytest.raises(RequestError, match="no drafter of EAGLE-3: its config"):
         convert_drafter(folder, tmp_path / "drafter.gguf", model)
     assert not (tmp_path / "drafter.gguf").exists()
+
+
+def test_pickled_weights_are_not_read_and_the_advice_works(
+    model: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch (extra: test)")
+    pytest.importorskip("safetensors.torch")
+    folder = CASES["of EAGLE"].write(tmp_path / "drafter")
+    wanted = whole(opened(folder, model))
+    tensors = {n: torch.from_numpy(v) for n, v in CASES["of EAGLE"].make().parameters().items()}
+    torch.save(tensors, folder / "pytorch_model.bin")
+    (folder / TENSORS).unlink()
+    pattern = r"are pickled \(pytorch_model.bin\), and pickles are never read: .* once with (.*)$"
+    with pytest.raises(OxiBonsaiError, match=pattern) as raised:
+        opened(folder, model)
+    with pytest.raises(FormatError, match=pattern):
+        convert_drafter(folder, tmp_path / "drafter.gguf", model)
+    monkeypatch.chdir(folder)
+    import safetensors.torch
+
+    advice = str(raised.value).partition("once with ")[2]
+    eval(advice, {"torch": torch, "safetensors": safetensors})
+    assert whole(opened(folder, model)) == wanted
+
+
+def test_matrices_of_halves_stay_halves(model: Checkpoint, tmp_path: Path) -> None:
+    folder = eagle_folders.Case({"ids": SOME}).write(tmp_path / "drafter")
+    exact = whole(opened(folder, model))
+    change_tensors(
+        folder, lambda ts: {n: v if n in ("d2t", "t2d") else v.astype(np.float16) for n, v in ts.items()}
+    )  # fmt: skip
+    found = whole(opened(folder, model))
+    kinds = {name: kind for name, (kind, _, _) in found.items()}
+    matrices = {n for n, (_, shape, _) in exact.items() if len(shape) == 2}
+    assert kinds == {n: "F16" if n in matrices else "I64" if n == "d2t" else "F32" for n in exact}
+    halves = np.frombuffer(found["blk.0.attn_q.weight"][2], np.float16)
+    floats = np.frombuffer(exact["blk.0.attn_q.weight"][2], np.float32)
+    assert np.array_equal(halves, floats.astype(np.float16))
+
+
+def command(*line: str | Path) -> None:
+    """Run ``oxibonsai``."""
+    CliRunner().invoke(_group(), [str(part) for part in line], catch_exceptions=False)
+
+
+def test_the_command_takes_the_model_as_a_file_or_a_folder(
+    twins: rotated_models.Twins, model: Checkpoint, tmp_path: Path
+) -> None:
+    folder = CASES["of speculators"].write(tmp_path / "drafter")
+    convert_drafter(folder, tmp_path / "wanted.gguf", model)
+    out, path = tmp_path / "drafter.gguf", twins.changes["folder"] / "plain.gguf"
+    command("convert", folder, out, "--target-model-dir", path)
+    assert out.read_bytes() == (tmp_path / "wanted.gguf").read_bytes()
+    save_model(model, tmp_path / "model")
+    command("convert", folder, tmp_path / "again.gguf", "--target-model-dir", tmp_path / "model")
+    assert whole(Checkpoint(tmp_path / "again.gguf")) == whole(Checkpoint(out))
+    for option in ("--mmproj", "--onnx", "--base=x"):
+        with pytest.raises(RequestError, match="--target-model-dir is for a drafter's folder"):
+            command("convert", folder, tmp_path / "x.gguf", "--target-model-dir", path, option)
+    with pytest.raises(RequestError, match="no drafter of EAGLE-3"):
+        command("convert", tmp_path / "model", tmp_path / "x.gguf", "--target-model-dir", path)
+    with pytest.raises(RequestError, match="an OXCK file holds a whole language model"):
+        command("convert", folder, tmp_path / "x.oxck", "--target-model-dir", path)
+    assert not (tmp_path / "x.gguf").exists()

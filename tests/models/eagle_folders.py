@@ -82,6 +82,8 @@ CASES = {
         layer="layers.0",
         nested=True,
     ),
-    "with a table, stretched": Case({"own_table": True}, {"rope_theta": 5e5, "rope_scaling": _LLAMA3}),
+    "with a table, stretched": Case(
+        {"own_table": True}, {"rope_theta": 5e5, "rope_scaling": _LLAMA3}
+    ),
     "narrower": Case({"hidden": 96, "own_table": True, "ids": SOME}),
 }
