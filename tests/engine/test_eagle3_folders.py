@@ -88,6 +88,10 @@ def test_a_folder_has_the_bytes_of_the_file(name: str, model: Checkpoint, tmp_pa
     assert found.file.keys() == keys
     for key in keys:
         assert np.array_equal(found.file.get(key), converted.file.get(key)), key
+    vocabulary = [k for k in model.file.keys() if k.startswith("tokenizer.")]  # noqa: SIM118
+    assert [*keys, *vocabulary] == converted.file.keys()
+    for key in vocabulary:
+        assert np.array_equal(converted.file.get(key), model.file.get(key)), key
     of_file = whole(Checkpoint(case.make().write(tmp_path / "other.gguf")))
     scaled = {n: v for n, v in whole(found).items() if n != "rope_freqs.weight"}
     assert scaled == of_file
@@ -225,6 +229,7 @@ def test_a_drafter_is_no_model_and_a_model_no_drafter(
     assert not (tmp_path / "drafter.gguf").exists()
 
 
+@pytest.mark.hf
 def test_pickled_weights_are_not_read_and_the_advice_works(
     model: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
