@@ -194,6 +194,7 @@ def test_a_drafter_that_knows_the_text_is_right_throughout(
     ("changes", "without", "error", "message"),
     [
         ({"target_layers": ([0, 1, 9], "arr[i32]")}, (), FormatError, "layer 9, but .* has 3"),
+        ({"target_hidden_size": (96, "u32")}, (), FormatError, "of 96 columns .* has 128 columns"),
         ({"new_key": (1, "u32")}, (), UnsupportedError, "eagle3.new_key"),
         ({"block_count": (2, "u32")}, (), UnsupportedError, "known are drafters of one"),
         ({"embedding_length": (64, "u32")}, (), FormatError, "no vocabulary of its own"),

@@ -1,7 +1,11 @@
-"""Small random drafters of architecture ``eagle3``, and what torch makes of them."""
+"""Small random drafters of architecture ``eagle3``, and what torch makes of them.
+
+A folder has the same tensors as a file, under the names and in the order of those who train drafters.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,17 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 HEADS, KV_HEADS, DIM, FF = 4, 2, 32, 160
 _EPS, _THETA = 1e-5, 10000.0
+
+_OUTSIDE = {
+    "token_embd": "embed_tokens", "enc.output_norm": "input_norm", "fc": "fc", "output_norm": "norm",
+    "output": "lm_head",
+}  # fmt: skip
+_LAYER = {
+    "attn_norm": "input_layernorm", "attn_norm_2": "hidden_norm", "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}  # fmt: skip
 
 
 @dataclass
@@ -43,9 +58,14 @@ class Drafter:
     own_table: bool = False
     tensors: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
+    def draw(self, seed: int = 3) -> Drafter:
+        """Draw the tensors where there are none yet."""
+        self.tensors = self.tensors or self._drawn(np.random.default_rng(seed))
+        return self
+
     def write(self, path: Path, seed: int = 3, **keys: tuple[Any, str]) -> Path:
         """Draw the tensors and write the file, with further keys of the architecture."""
-        self.tensors = self.tensors or self._drawn(np.random.default_rng(seed))
+        self.draw(seed)
         numbers = {
             "context_length": 512, "embedding_length": self.hidden, "block_count": 1,
             "feed_forward_length": FF, "attention.head_count": HEADS,
@@ -63,6 +83,50 @@ class Drafter:
         }
         named |= keys
         return drafter_files.write(path, "eagle3", named, self.tensors)
+
+    def parameters(self, layer: str = "midlayer") -> dict[str, npt.NDArray[Any]]:
+        """The tensors as a folder has them, once they are drawn: halves of heads, offsets of ids."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        for name, values in self.tensors.items():
+            bare = name.removesuffix(".weight")
+            if name == "d2t":
+                found["d2t"] = values - np.arange(len(values))
+                found["t2d"] = np.isin(np.arange(self.vocabulary), values)
+                continue
+            if bare in ("blk.0.attn_q", "blk.0.attn_k"):
+                heads = values.reshape(-1, DIM, values.shape[1])
+                values = np.concatenate([heads[:, 0::2], heads[:, 1::2]], axis=1)
+                values = values.reshape(-1, values.shape[-1])
+            own = _OUTSIDE.get(bare) or f"{layer}.{_LAYER[bare.removeprefix('blk.0.')]}"
+            found[f"{own}.weight"] = np.ascontiguousarray(values)
+        return found
+
+    def config_json(self) -> dict[str, Any]:
+        """``config.json`` as EAGLE's own drafters have it."""
+        proposed = self.vocabulary if self.ids is None else len(self.ids)
+        return {
+            "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_act": "silu",
+            "hidden_size": self.hidden, "intermediate_size": FF, "num_hidden_layers": 1,
+            "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": DIM,
+            "max_position_embeddings": 512, "rms_norm_eps": _EPS, "rope_theta": _THETA,
+            "vocab_size": self.vocabulary, "draft_vocab_size": proposed,
+            "target_hidden_size": self.target_hidden, "norm_before_fc": self.norm_before_fc,
+            "norm_before_residual": self.norm_before_residual,
+            "eagle_aux_hidden_state_layer_ids": list(self.target_layers),
+        }  # fmt: skip
+
+    def write_folder(
+        self, folder: Path, config: dict[str, Any] | None = None, layer: str = "midlayer"
+    ) -> Path:
+        """Write the folder, with other fields than usual; None takes one away."""
+        from safetensors.numpy import save_file
+
+        folder.mkdir(exist_ok=True)
+        fields = self.config_json() | (config or {})
+        stated = {key: value for key, value in fields.items() if value is not None}
+        (folder / "config.json").write_text(json.dumps(stated))
+        save_file(self.parameters(layer), folder / "model.safetensors")
+        return folder
 
     def _drawn(self, random: np.random.Generator) -> dict[str, npt.NDArray[Any]]:
         hidden, q, kv = self.hidden, HEADS * DIM, KV_HEADS * DIM

@@ -12,6 +12,7 @@ from oxibonsai.checkpoint.parameters import Parameter, put_together
 from oxibonsai.checkpoint.safetensors_file import StoredTensor, read_header
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.files.json_object import read_object
+from oxibonsai.files.pickled_weights import pickle_advice
 
 _STEM = "model"  # of safetensors as transformers names them
 _MOST_JSON_BYTES = 1 << 30  # vocabularies of a million tokens have some 100 MB
@@ -164,8 +165,10 @@ class ModelFolder:
     def _tensors(self) -> dict[str, StoredTensor]:
         place = self._weights_file()
         if place is None:
+            advice = pickle_advice(p.name for p in self.path.glob("*.bin"))
             raise FormatError(
-                f"{self.path} has no {self._stem}.{_WEIGHTS}; save the model in that format first"
+                f"{self.path} has no {self._stem}.{_WEIGHTS}"
+                + (advice or "; save the model in that format first")
             )
         if place.suffix != ".json":
             return read_header(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import rich_click as click
@@ -13,6 +14,7 @@ from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option, threads_option
 from oxibonsai.cli.output import OutputFile, say_written, warn
 from oxibonsai.cli.progress import byte_progress
+from oxibonsai.convert.eagle3 import convert_drafter
 from oxibonsai.convert.language_model import convert as convert_folder
 from oxibonsai.convert.lora import convert_lora
 from oxibonsai.convert.oxck import write_gguf, write_oxck
@@ -61,6 +63,12 @@ from oxibonsai.sources.model_folder import model_folder, model_name
     is_flag=True,
     help="Write the vision tower of a model that sees, as llama.cpp reads it, and not its language model.",
 )
+@click.option(
+    "--target-model-dir",
+    "target",
+    metavar="MODEL",
+    help="The model of an EAGLE-3 drafter, which IN then is: a folder, or a GGUF file.",
+)
 @threads_option
 @json_option
 def convert(
@@ -71,13 +79,14 @@ def convert(
     base: str | None,
     onnx: bool,
     mmproj: bool,
+    target: str | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
     """Make the GGUF file OUT of IN, or with a name that ends in .oxck an OXCK file.
 
     IN is a folder with safetensors or ONNX, a safetensors or ONNX file in one, hf:org/repo[:FILE.onnx] or
-    pip:package; a folder of networks that draw; a LoRA adapter; or NAME.oxck.
+    pip:package; a folder of networks that draw; a LoRA adapter; an EAGLE-3 drafter; or NAME.oxck.
     To OXCK, any model is converted.
     """
     if (out is None) == (outfile is None):
@@ -90,14 +99,23 @@ def convert(
     if SUFFIX in (with_home(source).suffix, out.suffix):
         if with_home(source).suffix == out.suffix:
             raise RequestError(f"{source} and {out} are both OXCK files: name a GGUF file")
-        if mmproj or onnx or base is not None:
+        if mmproj or onnx or base is not None or target is not None:
             raise RequestError(
-                "an OXCK file holds a whole language model: leave out --mmproj, --onnx and --base"
+                "an OXCK file holds a whole language model: leave out --mmproj, --onnx, --base and "
+                "--target-model-dir"
             )
         _convert_oxck(source, out, dtype)
         say_written(out, as_json)
         return
+    if target is not None and (mmproj or onnx or base is not None):
+        raise RequestError(
+            "--target-model-dir is for a drafter's folder: leave out --mmproj, --onnx and --base"
+        )
     source = _onnx_of(source) if onnx else _folder_of(source)
+    if target is not None:
+        convert_part = partial(convert_drafter, target=open_model(target))
+        _convert_model(source, out, dtype, threads, as_json, convert_part)
+        return
     if mmproj:
         if base is not None:
             raise RequestError("--mmproj writes a vision tower, --base an adapter: leave one out")

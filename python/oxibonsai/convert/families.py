@@ -22,6 +22,7 @@ from oxibonsai.architectures.schema.wrapper import Wrapper
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.checkpoint.float_types import Floats
 from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.lazy_model import LazyTensor
 from oxibonsai.checkpoint.metadata import Metadata
 from oxibonsai.checkpoint.packs.affine import AffineParameter
 from oxibonsai.checkpoint.packs.bitnet import BitNetParameter
@@ -69,9 +70,16 @@ class FamilyConverter(Converter):
         """Return whether the user's choice of a type is about an entry's tensors."""
         return entry.matrix
 
-    def projections(self, folder: ModelFolder) -> Mapping[str, npt.NDArray[np.float32]]:
-        """Return the matrices after pooling, by GGUF's names, where the family may have them."""
+    def further_tensors(
+        self, folder: ModelFolder
+    ) -> Mapping[str, npt.NDArray[np.float32 | np.int64]]:
+        """Return tensors that no entry of the table makes, by GGUF's names: matrices after pooling."""
         return projections(folder) if _projects(self.family) else {}
+
+    def check(self, folder: ModelFolder, c: Any, tensors: Sequence[LazyTensor]) -> None:
+        """Check that the tensors of a file are those of its config; errors as of :func:`check_shapes`."""
+        shapes = {tensor.name: tuple(tensor.shape) for tensor in tensors}
+        check_shapes(self.family, c, str(folder.path), shapes)
 
     def parameters(self, folder: ModelFolder) -> dict[str, Parameter]:
         """Return a folder's parameters by the family's names.

@@ -6,8 +6,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from oxibonsai.architectures import eagle3
 from oxibonsai.architectures.wrappers import TEXT_TYPES
 from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.convert.eagle3 import is_drafter
 from oxibonsai.convert.families import CONVERTERS
 from oxibonsai.convert.hadamard_folder import PACK_TYPE, PACKED_TYPE, with_rotation
 from oxibonsai.convert.multimodal import inner_converter
@@ -70,6 +72,11 @@ def plan_language_model(
 ) -> PlannedModel:
     """Return the keys and tensors of the file that :func:`convert` writes; arguments as there."""
     source = ModelFolder(Path(folder))
+    if is_drafter(source):
+        raise UnsupportedError(
+            f"{folder} is a drafter ({eagle3.NAME}) and no model: give it with --draft-model, beside the "
+            "model that it drafts for, which convert needs as --target-model-dir"
+        )
     kind = model_kind(source)
     converter = inner_converter(source) or CONVERTERS.get(kind)
     if converter is None:

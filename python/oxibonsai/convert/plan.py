@@ -29,7 +29,6 @@ from oxibonsai.convert.families import (
     RearrangedBlocks,
     RearrangedCodes,
     RearrangedFloats,
-    check_shapes,
     rearranged,
 )
 from oxibonsai.convert.stored_types import are_finite, encode_measured
@@ -39,6 +38,7 @@ from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.weight_types import WeightType, type_named
 
 _MOST_DIMS = 4  # of a tensor of GGUF
+_IDS = WeightType("I64", 27, 1, 8)  # no type of weights, so the core does not list it
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,8 @@ def _plan_family(
         name: _planned_whole(folder, source, name, types.get(name, "f32"), threads)
         for name, source in sources.items()
     }
-    planned |= _from_config({**table.from_config, **converter.projections(folder)})
-    shapes = {name: tensor.shape for name, tensor in planned.items()}
-    check_shapes(converter.family, c, str(folder.path), shapes)
+    planned |= _computed({**table.from_config, **converter.further_tensors(folder)})
+    converter.check(folder, c, list(planned.values()))
     return list(planned.values())
 
 
@@ -140,15 +139,15 @@ def _named(parameters: Sequence[str], tensor: str) -> str:
     return f"parameter {parameters[0]}" if len(parameters) == 1 else f"the parameters for {tensor}"
 
 
-def _from_config(tensors: Mapping[str, npt.NDArray[np.float32]]) -> dict[str, Planned]:
-    """Return tensors whose values the configuration says."""
+def _computed(tensors: Mapping[str, npt.NDArray[np.float32 | np.int64]]) -> dict[str, Planned]:
+    """Return tensors whose values are known: float32, or token ids."""
     planned = {}
     for name, values in tensors.items():
         data = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
         planned[name] = Planned(
             name,
             values.shape,
-            type_named("f32"),
+            _IDS if values.dtype == np.int64 else type_named("f32"),
             lambda data=data: (data, Loss()),  # type: ignore[misc]
         )
     return planned

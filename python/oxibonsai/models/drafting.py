@@ -7,7 +7,8 @@ hidden states and the token after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import Executable, KvPages
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.graph import HadamardRotation, Vector
+from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.hadamard import read_rotation
 from oxibonsai.models.model import Model
 from oxibonsai.models.packing import pack
@@ -33,6 +35,28 @@ _EMBEDDING, _HEAD, _NORM = "token_embd.weight", "output.weight", "output_norm.we
 _COUNT, _LAYERS = "nextn_predict_layers", "block_count"
 # Keys of a layer's file that may differ from those of the model's.
 _OWN_KEYS = frozenset({_COUNT, _LAYERS, "attention.recurrent_layers", "context_length"})
+
+
+class TargetModel(Protocol):
+    """The model that a drafter drafts for, packed for a device or not."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its dimensions."""
+        ...
+
+    @property
+    def weights(self) -> Weights:
+        """Its tensors."""
+        ...
+
+
+@dataclass(frozen=True)
+class OpenedTarget:
+    """A target model that is packed for no device."""
+
+    config: ModelConfig
+    weights: Weights
 
 
 class DrafterWeights(Weights):
@@ -50,7 +74,7 @@ class DrafterWeights(Weights):
         UnsupportedError: The file has rotated weights of its own.
     """
 
-    def __init__(self, checkpoint: Checkpoint, model: Model, *, norm: bool) -> None:
+    def __init__(self, checkpoint: Checkpoint, model: TargetModel, *, norm: bool) -> None:
         super().__init__(checkpoint)
         self._model = model.weights
         lacks = {name for name in (_EMBEDDING, _HEAD) if not checkpoint.has(name)}
@@ -131,7 +155,13 @@ def over_vocabulary(
     return whole
 
 
-def check_fit(model: Model, file: Checkpoint, target_layers: tuple[int, ...], hidden: int) -> None:
+def check_fit(
+    model: TargetModel,
+    file: Checkpoint,
+    target_layers: tuple[int, ...],
+    hidden: int,
+    target_hidden: int | None = None,
+) -> None:
     """Check that a drafter with layers and columns of its own reads the hidden states of this model.
 
     Args:
@@ -139,6 +169,7 @@ def check_fit(model: Model, file: Checkpoint, target_layers: tuple[int, ...], hi
         file: The drafter.
         target_layers: The model's layers whose inputs it reads.
         hidden: Columns of the drafter's hidden states.
+        target_hidden: Columns of the hidden states that it reads; None: it does not say.
 
     Raises:
         FormatError: It drafts for another model.
@@ -148,6 +179,11 @@ def check_fit(model: Model, file: Checkpoint, target_layers: tuple[int, ...], hi
         raise FormatError(
             f"{file.path} reads hidden states of layer {max(target_layers)}, but {target} has {layers} "
             "layers: it drafts for another model"
+        )
+    if target_hidden not in (None, model.config.hidden_size):
+        raise FormatError(
+            f"{file.path} reads hidden states of {target_hidden} columns (target_hidden_size), but "
+            f"{target} has {model.config.hidden_size} columns: it drafts for another model"
         )
     if hidden != model.config.hidden_size and not file.has(_EMBEDDING):
         raise FormatError(

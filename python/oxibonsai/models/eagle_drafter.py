@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +16,7 @@ from oxibonsai.graph import Builder
 from oxibonsai.models.drafting import (
     DrafterPasses,
     DrafterWeights,
+    TargetModel,
     check_fit,
     over_vocabulary,
 )
@@ -21,6 +24,40 @@ from oxibonsai.models.keys import Keys
 from oxibonsai.models.model import Model
 
 Rows = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class DescribedDrafter:
+    """A drafter's passes, for no device.
+
+    Attributes:
+        config: Its dimensions.
+        ids: The model's ids of the tokens that it can propose; None: all.
+        of_text: The pass of tokens of a text.
+        of_draft: The pass of tokens of a proposal.
+    """
+
+    config: eagle3.Config
+    ids: npt.NDArray[np.int64] | None
+    of_text: _core.Graph
+    of_draft: _core.Graph
+
+
+def describe_drafter(model: TargetModel, file: Checkpoint) -> DescribedDrafter:
+    """Describe the passes of a drafter's file; arguments and errors as of :class:`EagleDrafter`."""
+    keys, vocabulary = Keys(file), model.config.vocab_size
+    c = eagle3.read_config(keys, vocabulary)
+    keys.refuse_unread()
+    check_fit(model, file, c.target_layers, c.hidden_size, c.target_hidden_size)
+    weights = DrafterWeights(file, model, norm=False)
+    graphs = []
+    for width in (model.config.hidden_size, None):
+        builder = Builder(weights.rotation)
+        eagle3.drafting_pass(builder, c, weights, width)
+        graphs.append(builder.graph)
+    ids = weights.draft_ids(c.draft_vocab_size, vocabulary)
+    weights.refuse_unused()
+    return DescribedDrafter(c, ids, *graphs)
 
 
 class EagleDrafter:
@@ -39,20 +76,10 @@ class EagleDrafter:
     """
 
     def __init__(self, model: Model, file: Checkpoint) -> None:
-        keys, vocabulary = Keys(file), model.config.vocab_size
-        self.config = c = eagle3.read_config(keys, vocabulary)
-        keys.refuse_unread()
-        check_fit(model, file, c.target_layers, c.hidden_size)
-        weights = DrafterWeights(file, model, norm=False)
-        graphs = []
-        for width in (model.config.hidden_size, None):
-            builder = Builder(weights.rotation)
-            eagle3.drafting_pass(builder, c, weights, width)
-            graphs.append(builder.graph)
-        self._ids = weights.draft_ids(c.draft_vocab_size, vocabulary)
-        weights.refuse_unused()
-        self._layers = graphs[0].paged_layers
-        self._passes = DrafterPasses(model, file, graphs)
+        described = describe_drafter(model, file)
+        self.config, self._ids = described.config, described.ids
+        self._layers = described.of_text.paged_layers
+        self._passes = DrafterPasses(model, file, [described.of_text, described.of_draft])
 
     def new_pages(self, kv_type: str, pages: int) -> KvPages:
         """Return the drafter's cache of keys and values."""

@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import PurePosixPath
 
 from oxibonsai.errors import SourceError
+from oxibonsai.files.pickled_weights import pickle_advice
 from oxibonsai.files.shards import require_shards, shards
 
 _CONFIG = "config.json"
@@ -68,7 +69,8 @@ def choose(names: Collection[str], choice: str | None, holder: str, form: str) -
             + (
                 "; it has weights: make a GGUF of it with oxibonsai convert IN OUT"
                 if has_weights
-                else ", nor config.json with safetensors or ONNX to make one of"
+                else pickle_advice(names)
+                or ", nor config.json with safetensors or ONNX to make one of"
             )
         )
     problem = ("several models" if found else "no model") + (f" for {choice}" if choice else "")
@@ -203,7 +205,9 @@ def choose_convertible(
     folders = ("", _ONNX)
     files = sorted(n for n in names if n.endswith(".onnx") and n.rpartition("/")[0] in folders)
     if _CONFIG not in names or not files:
-        raise SourceError(f"{holder} holds no {_CONFIG} with safetensors or an ONNX file")
+        raise SourceError(
+            f"{holder} holds no {_CONFIG} with safetensors or an ONNX file{pickle_advice(names)}"
+        )
     found = [f for f in files if choice is None or choice in (f, PurePosixPath(f).name)]
     if len(found) != 1:
         problem = "several ONNX files" if found else f"no {choice}"

@@ -25,7 +25,10 @@ import remote_folders
 
 
 def convert(
-    folder: Path, out: Path, write_vocabulary: Callable[[Any], None] = lambda model: None
+    folder: Path,
+    out: Path,
+    write_vocabulary: Callable[[Any], None] = lambda model: None,
+    target: Path | None = None,
 ) -> None:
     """llama.cpp's conversion to float32.
 
@@ -33,6 +36,7 @@ def convert(
         folder: As transformers has it.
         out: The GGUF file.
         write_vocabulary: Writes one with the converter it is given; by default there is none.
+        target: The folder of the model that a drafter drafts for.
     """
     import gguf
     import torch
@@ -46,7 +50,7 @@ def convert(
     kind = get_model_class(get_model_architecture(read(folder), ModelType.TEXT))
     kind.no_mtp = True  # no folder has such layers
     with torch.inference_mode():
-        model = kind(folder, gguf.LlamaFileType.ALL_F32, out)
+        model = kind(folder, gguf.LlamaFileType.ALL_F32, out, target_model_dir=target)
         for part in filter(None, (model, getattr(model, "impl", None))):
             part.set_vocab = lambda part=part: write_vocabulary(part)
         model.write()

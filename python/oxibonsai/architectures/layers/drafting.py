@@ -85,21 +85,33 @@ def common_fields(
         ),
         "rms_norm_eps": keys.positive("attention.layer_norm_rms_epsilon"),
         "attention_scale": head_dim**-0.5,
-        "target_layers": _target_layers(keys, architecture, layers_keys),
+        "target_layers": target_layers(keys, architecture, layers_keys),
     }
 
 
-def _target_layers(keys: Keys, architecture: str, names: tuple[str, ...]) -> tuple[int, ...]:
+def target_layers(keys: Keys, architecture: str, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the model's layers whose inputs a drafter reads.
+
+    Args:
+        keys: Of the drafter's file.
+        architecture: Of the drafter.
+        names: What the key may be called.
+
+    Raises:
+        FormatError: The key is missing, or no list of layers.
+    """
     name = next((n for n in names if keys.has(n)), names[0])
     found = keys.get(name)
     values = found.tolist() if isinstance(found, np.ndarray) else found
-    if (
-        not isinstance(values, list)
-        or not values
-        or not all(type(v) is int and v >= 0 for v in values)
-    ):
+    if not are_layers(values):
         raise keys.fail(f"{architecture}.{name} is {found!r}, no list of the model's layers")
     return tuple(values)
+
+
+def are_layers(values: Any) -> bool:
+    """Return whether a value is a list of layers, with at least one in it."""
+    listed = isinstance(values, list) and bool(values)
+    return listed and all(type(v) is int and v >= 0 for v in values)
 
 
 class OwnCache(Builder):

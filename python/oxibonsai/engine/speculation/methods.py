@@ -127,7 +127,8 @@ def choose_speculation(
         engine: Checks the proposals.
         kinds: As of :func:`speculation_kinds`; ``auto``: what ``draft`` holds, else the layer for
             multi-token prediction that the model's file may have.
-        draft: A smaller model of the same vocabulary, or a file with a drafter.
+        draft: A smaller model of the same vocabulary, or a file with a drafter, or a folder with one of
+            EAGLE-3.
         length: Tokens of a proposal; None: as many as make decoding fastest.
         least: Shorter proposals are dropped.
         threshold: A proposal ends where its maker is less sure than this.
@@ -139,7 +140,7 @@ def choose_speculation(
     """
     limits = Limits(length, least, threshold)
     named = speculation_kinds(kinds, draft)
-    file = None if draft is None else open_model(draft)
+    file = None if draft is None else open_model(draft, drafts_for=engine.model)
     chosen, reason = _choose(engine, named, file)
     try:
         makers = [_maker(kind, engine, file, limits) for kind in chosen if kind != SIMPLE]
