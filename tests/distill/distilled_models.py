@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 
 import dense_models as dm
-
-from train.small_texts import write_texts, write_tokenizer
+from small_texts import write_texts, write_tokenizer
 
 # Rows of 64 weights suit q2_0_g64; those of 96, which ffn_down has, do not.
 CASES = [

@@ -33,7 +33,10 @@ class MuonAndAdamW(torch.optim.Optimizer):
         muon = torch.optim.Muon(
             matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
         )
-        others = [{"params": tables}, {"params": vectors, "weight_decay": 0.0}]
+        others: list[dict[str, Any]] = [
+            {"params": tables},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
         adamw = torch.optim.AdamW(others, lr=lr, weight_decay=weight_decay)
         self._parts: tuple[torch.optim.Optimizer, ...] = muon, adamw
         super().__init__([g for part in self._parts for g in part.param_groups], {})

@@ -47,7 +47,7 @@ class DistillTrainer(transformers.Trainer):
         # Then the Trainer says how many tokens an update learns.
         self.model_accepts_loss_kwargs = True
         self._teacher = teacher.to(arguments.device)
-        self._rounding, self._settings = rounding, settings
+        self._student, self._rounding, self._settings = student, rounding, settings
 
     def compute_loss(
         self,
@@ -79,7 +79,7 @@ class DistillTrainer(transformers.Trainer):
             return None
         return self._see_as_teacher(inputs)
 
-    def teach(self, batch: Batch) -> Stored:
+    def teach(self, batch: dict[str, torch.Tensor]) -> Stored:
         """Return the teacher's likeliest tokens where one is learnt."""
         settings = self._settings
         seen = self._see_as_teacher(self._prepare_inputs(batch))
@@ -110,7 +110,7 @@ class DistillTrainer(transformers.Trainer):
 
     def evaluate(self, *args: Any, **more: Any) -> dict[str, float]:
         """Measure the held-out examples, and log it."""
-        model = self.model
+        model = self._student
         model.eval()
         with torch.no_grad():
             weights = self._rounding.values(model)
@@ -137,11 +137,14 @@ class DistillTrainer(transformers.Trainer):
         """Make the optimizer: transformers', or Muon."""
         if self._settings.optimizer != MUON or self.optimizer is not None:
             return super().create_optimizer(model)
-        tables = {self.model.get_input_embeddings(), self.model.get_output_embeddings()}
+        student = self._student
+        tables = {student.get_input_embeddings(), student.get_output_embeddings()}
         kept = {id(module.weight) for module in tables if module is not None}
-        decaying = set(self.get_decay_parameter_names(self.model))
-        matrices, others, vectors = [], [], []
-        for name, parameter in self.model.named_parameters():
+        decaying = set(self.get_decay_parameter_names(student))
+        matrices: list[torch.Tensor] = []
+        others: list[torch.Tensor] = []
+        vectors: list[torch.Tensor] = []
+        for name, parameter in student.named_parameters():
             if parameter.ndim == 2 and id(parameter) not in kept:
                 matrices.append(parameter)
             else:

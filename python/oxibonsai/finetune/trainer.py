@@ -114,8 +114,9 @@ def quiet() -> Iterator[None]:
     PEFT asks it whether the base has other embeddings. No base of ours has any. Nor do they show bars of
     their own beside ours.
     """
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    shown: Any = logging  # which has no types
+    bars = shown.is_progress_bar_enabled()
+    shown.disable_progress_bar()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Could not find a config file", UserWarning)
         warnings.filterwarnings("ignore", ".*gradient_checkpointing", FutureWarning)
@@ -123,4 +124,4 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             if bars:
-                logging.enable_progress_bar()
+                shown.enable_progress_bar()
