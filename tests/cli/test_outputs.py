@@ -184,7 +184,7 @@ def test_every_output_has_a_case() -> None:
     assert of_type(OutputFile) | taken_apart == set(CASES)
     assert of_type(OutputFolder) == {
         ("split", "out"), ("train", "out"), ("image", "steps_folder"), ("eval", "output"),
-        ("merge-models", "out"), ("finetune", "out"),
+        ("merge-models", "out"), ("finetune", "out"), ("distill", "out"),
     }  # fmt: skip
 
 
@@ -430,10 +430,16 @@ def run_finetune(world: World, out: Path | str) -> int:
     return _run(["finetune", str(world.model), str(data), str(out), "--steps", "1"])
 
 
+def run_distill(world: World, out: Path | str) -> int:
+    data = world.folder / "data.jsonl"
+    data.write_text('{"text": "One two."}\n')
+    return _run(["distill", str(world.model), str(data), str(out), "--steps", "1"])
+
+
 FOLDERS = {("split", "out"): run_split, ("train", "out"): run_train,
            ("image", "steps_folder"): run_steps, ("eval", "output"): run_eval,
            ("merge-models", "out"): run_merge_models,
-           ("finetune", "out"): run_finetune}  # fmt: skip
+           ("finetune", "out"): run_finetune, ("distill", "out"): run_distill}  # fmt: skip
 Write = Callable[[World, "Path | str"], int]
 
 
@@ -441,7 +447,7 @@ Write = Callable[[World, "Path | str"], int]
 def write(request: pytest.FixtureRequest) -> Write:
     if request.param[0] == "eval":
         pytest.importorskip("lm_eval", reason="needs the extra eval")
-    if request.param[0] == "finetune":
+    if request.param[0] in ("finetune", "distill"):
         for name in ("torch", "transformers", "peft", "matplotlib"):
             pytest.importorskip(name, reason="training needs the extra finetune")
     if request.param[0] == "merge-models":

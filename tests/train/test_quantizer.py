@@ -15,8 +15,8 @@ from oxibonsai.train.network import (
     learnt_state,
     new_network,
     quantize,
-    quantized,
 )
+from oxibonsai.train.rounding import quantized
 from oxibonsai.train.settings import FORMATS, NetworkShape, WeightFormat
 
 KINDS = {name: kind for name, kind in FORMATS.items() if kind is not None}

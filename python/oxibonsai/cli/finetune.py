@@ -8,6 +8,7 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai.cli.foreign_options import Command
+from oxibonsai.cli.learning_options import LEARNING, LEARNING_CHOICES
 from oxibonsai.cli.options import json_option
 from oxibonsai.cli.output import OutputFolder, say_written, warn
 from oxibonsai.cli.settings_options import settings_options
@@ -20,24 +21,9 @@ _HELP = {
     "dropout": "Share of an adapter's inputs left out.",
     "rslora": "Scale over the root of the rank.",
     "target_modules": "Linear layers, as transformers names them: q_proj,v_proj.",
-    "epochs": "How often the data is read.",
-    "steps": "Updates; 0: as many as the epochs take.",
-    "batch": "Examples at once.",
-    "accumulate": "Batches of an update.",
-    "context": "Tokens of an example at most.",
-    "learning_rate": "At its height.",
-    "schedule": "Of the learning rate: linear, cosine, constant ...",
-    "warmup": "Updates of the rise.",
-    "weight_decay": "Of the adapter.",
-    "clip": "Of the gradient's norm.",
-    "dtype": "Of what is computed.",
+    **LEARNING,
     "checkpointing": "Less memory, more time.",
-    "seed": "Of first values and the order of the data.",
-    "save_every": "Updates to a checkpoint.",
-    "keep": "Checkpoints.",
-    "report_to": "Where transformers sends figures: tensorboard,wandb.",
 }
-_CHOICES = {"dtype": ("float32", "bfloat16")}
 
 
 @click.command(cls=Command)
@@ -48,7 +34,7 @@ _CHOICES = {"dtype": ("float32", "bfloat16")}
 @click.option(
     "--resume", is_flag=True, help="Go on from OUT's newest checkpoint; the rest as before."
 )
-@settings_options(FinetuneSettings, _HELP, choices=_CHOICES)
+@settings_options(FinetuneSettings, _HELP, choices=LEARNING_CHOICES)
 @json_option
 def finetune(
     model: str,

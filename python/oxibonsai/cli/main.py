@@ -46,6 +46,7 @@ COMMANDS = {
     "convert": "Make a GGUF file of a Hugging Face model.",
     "quantize": "Write a model in fewer bits.",
     "finetune": "Train a LoRA adapter of a model on examples.",
+    "distill": "Train a model's weights to be binary or ternary.",
     "train": "Train a small model whose weights are binary or ternary.",
     "split": "Cut a model file into shards.",
     "merge": "Join the shards of a model.",

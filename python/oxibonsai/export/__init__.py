@@ -6,15 +6,16 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import RequestError
 from oxibonsai.export.config_json import generation_json, inverse_of
-from oxibonsai.export.safetensors_writer import DTYPES, Exported, write_safetensors
+from oxibonsai.export.safetensors_writer import DTYPES, Exported, Floats, write_safetensors
 from oxibonsai.export.sentences import projections, sentence_files
 from oxibonsai.files.whole_file import follow_links, is_replaced, make_room, put_in_place
 from oxibonsai.split import write_whole
@@ -31,6 +32,7 @@ def save_model(
     *,
     format: Format = "safetensors",
     dtype: str = "float32",
+    learnt: Mapping[str, Floats] | None = None,
 ) -> None:
     """Write a model into a folder, which is made where it is not there.
 
@@ -41,6 +43,7 @@ def save_model(
         format: ``"safetensors"``, with quantized weights decoded, or ``"gguf"``.
         dtype: Of the matrices in safetensors: ``"float32"``, which loses nothing, ``"float16"`` or
             ``"bfloat16"``. Vectors stay float32.
+        learnt: Values of parameters in the place of the model's, by their names in safetensors.
 
     Raises:
         RequestError: There is no such format or dtype.
@@ -60,7 +63,7 @@ def save_model(
     # All of the small files are put together before anything is written.
     texts = tokenizer_files(checkpoint)
     generation, inverse = generation_json(checkpoint), inverse_of(checkpoint, dtype)
-    tensors = inverse.parameters()
+    tensors = [_with_values(t, learnt or {}) for t in inverse.parameters()]
     if inverse.generates:
         texts["generation_config.json"] = _text(generation)
     texts["config.json"] = _text(inverse.config)
@@ -76,6 +79,14 @@ def save_model(
         for name, matrix in dense.items():
             write_safetensors(part / name / "model.safetensors", [matrix], dtype)
         checkpoint.file.check_unchanged()
+
+
+def _with_values(tensor: Exported, learnt: Mapping[str, Floats]) -> Exported:
+    """Return a parameter with what was learnt, where it was."""
+    if tensor.name not in learnt:
+        return tensor
+    values = learnt[tensor.name]
+    return replace(tensor, values=lambda: values, packed=None)
 
 
 @contextmanager

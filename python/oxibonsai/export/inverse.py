@@ -191,7 +191,9 @@ class Inverse:
             made = entry.backwards([self._lazy(tensor) for tensor in tensors])
             for place, (name, lazy) in enumerate(zip(entry.parameters, made, strict=True)):
                 packed = self._packed(entry, tensors, place) if len(lazy.shape) == 2 else None
-                yield Exported(family.parameter(name), lazy.shape, lazy.read, packed)
+                yield Exported(
+                    family.parameter(name), lazy.shape, lazy.read, packed, tuple(entry.tensors)
+                )
 
     def _packed(
         self, entry: Tensor, tensors: list[TensorInfo], place: int

@@ -40,12 +40,14 @@ class Exported:
         shape: Slowest axis first.
         values: Reads it as float32.
         packed: Reads it as it is stored; None where it is no matrix of whole rows of the file.
+        tensors: Names of the file's tensors that it is made of.
     """
 
     name: str
     shape: tuple[int, ...]
     values: Callable[[], Floats]
     packed: Callable[[], PackedRows] | None = None
+    tensors: tuple[str, ...] = ()
 
 
 def write_safetensors(path: Path, tensors: list[Exported], dtype: str) -> None:

@@ -30,6 +30,11 @@ class Example:
     ids: list[int]
     labels: list[int]
 
+    @property
+    def predicted(self) -> int:
+        """Return how many tokens are learnt: the first is not predicted."""
+        return sum(label != IGNORED for label in self.labels[1:])
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -70,8 +75,7 @@ def read_examples(file: Path, tokenizer: PreTrainedTokenizer, context: int) -> E
         except OxiBonsaiError as e:
             raise FormatError(f"{file}, line {number}: {e}") from e
     items = [Example(e.ids[:context], e.labels[:context]) for e in whole]
-    # The first token is not predicted.
-    learnt = [e for e in items if any(label != IGNORED for label in e.labels[1:])]
+    learnt = [e for e in items if e.predicted]
     if not learnt:
         where = f" within {context} tokens" if items else ""
         raise RequestError(f"{file} has nothing to learn{where}")

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oxibonsai.errors import OxiBonsaiError, RequestError, needs_extra
+from oxibonsai.errors import RequestError, needs_extra
 from oxibonsai.files.figures import save_losses
 from oxibonsai.files.step_progress import StepProgress, step_progress
 from oxibonsai.files.whole_file import make_folder
-from oxibonsai.finetune.examples import IGNORED, Example, Examples, read_examples
+from oxibonsai.finetune.examples import Examples, read_examples
 from oxibonsai.finetune.settings import FinetuneSettings
 from oxibonsai.hf.tokenizer import AutoTokenizer
 from oxibonsai.loading import open_model
 
 with needs_extra("finetune"):
     import peft
-    import torch
     import transformers
-    from transformers.trainer_utils import get_last_checkpoint
 
+    from oxibonsai.finetune.trainer import (
+        Progress,
+        batch,
+        logged,
+        newest_checkpoint,
+        quiet,
+        refusals,
+        training_arguments,
+    )
     from oxibonsai.hf.trainable import trainable_model
 
 
@@ -77,8 +81,7 @@ def finetune(
     """
     out = Path(out)
     checkpoints = out / "checkpoints"
-    find: Any = get_last_checkpoint
-    newest = find(str(checkpoints)) if checkpoints.is_dir() else None
+    newest = newest_checkpoint(checkpoints)
     if not resume and (newest is not None or (out / "adapter_config.json").exists()):
         raise RequestError(
             f"{out} has an adapter or checkpoints: go on with --resume, or name a new folder"
@@ -88,8 +91,8 @@ def finetune(
     measured = read_examples(Path(held_out), tokenizer, settings.context) if held_out else None
     transformers.set_seed(settings.seed)
     name = str(checkpoint.path) if source is None else str(source)
-    with _quiet(), step_progress("Training", "steps") as progress:
-        with _refusals():
+    with quiet(), step_progress("Training", "steps") as progress:
+        with refusals():
             model = trainable_model(checkpoint, _adapter(settings), settings.dtype, name)
             make_folder(out)
             trainer = _trainer(model, learnt, measured, checkpoints, settings, progress)
@@ -97,10 +100,7 @@ def finetune(
         if measured is not None:
             trainer.evaluate()
         model.save_pretrained(str(out))
-    history = trainer.state.log_history
-    learning, measuring = (
-        [(row["step"], row[key]) for row in history if key in row] for key in ("loss", "eval_loss")
-    )
+    learning, measuring = logged(trainer, "loss"), logged(trainer, "eval_loss")
     save_losses(out / "loss.png", learning, measuring, x="updates", y="loss, nats a token")
     return Result(
         adapter=out,
@@ -111,33 +111,6 @@ def finetune(
         loss=learning[-1][1],
         held_out=measuring[-1][1] if measuring else None,
     )
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Say of settings that transformers or PEFT refuses what they say.
-
-    Raises:
-        RequestError: A name or a value is none of theirs, or needs a package that is not installed.
-    """
-    try:
-        yield
-    except OxiBonsaiError:
-        raise
-    except (ValueError, RuntimeError) as e:
-        raise RequestError(f"these settings make no run: {e}") from e
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the libraries from warning of each other's old names, and that a hub can't be asked.
-
-    PEFT asks it whether the base has other embeddings. No base of ours has any.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Could not find a config file", UserWarning)
-        warnings.filterwarnings("ignore", ".*gradient_checkpointing", FutureWarning)
-        yield
 
 
 def _adapter(settings: FinetuneSettings) -> Any:
@@ -160,62 +133,20 @@ def _trainer(
     settings: FinetuneSettings,
     progress: StepProgress,
 ) -> Any:
-    arguments = transformers.TrainingArguments(
-        str(checkpoints),
-        num_train_epochs=settings.epochs,
-        max_steps=settings.steps or -1,
-        per_device_train_batch_size=settings.batch,
-        per_device_eval_batch_size=settings.batch,
-        gradient_accumulation_steps=settings.accumulate,
-        learning_rate=settings.learning_rate,
+    arguments = training_arguments(
+        settings,
+        checkpoints,
+        measures=measured is not None,
         lr_scheduler_type=settings.schedule,
-        warmup_steps=settings.warmup,
-        weight_decay=settings.weight_decay,
-        max_grad_norm=settings.clip,
         gradient_checkpointing=settings.checkpointing,
-        seed=settings.seed,
-        save_steps=settings.save_every,
-        save_total_limit=settings.keep,
-        eval_strategy="no" if measured is None else "steps",
-        eval_steps=settings.save_every,
-        logging_steps=1,
-        report_to=settings.names("report_to"),
-        disable_tqdm=True,
-        dataloader_pin_memory=torch.cuda.is_available(),
     )
     trainer = transformers.Trainer(
         model,
         arguments,
-        data_collator=_batch,
+        data_collator=batch,
         train_dataset=learnt.items,
         eval_dataset=None if measured is None else measured.items,
-        callbacks=[_Progress(progress)],
+        callbacks=[Progress(progress)],
     )
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer
-
-
-class _Progress(transformers.TrainerCallback):
-    """Shows updates, with their loss."""
-
-    def __init__(self, progress: StepProgress) -> None:
-        self._progress = progress
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
-        """Show a row of the log."""
-        if logs and "loss" in logs:
-            self._progress(state.global_step, state.max_steps, f"loss {float(logs['loss']):.3f}")
-
-
-def _batch(examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-    """Return examples as tensors [examples, longest], filled up behind their ends."""
-    longest = max(len(e.ids) for e in examples)
-
-    def rows(lists: list[list[int]], fill: int) -> torch.Tensor:
-        return torch.tensor([row + [fill] * (longest - len(row)) for row in lists])
-
-    return {
-        "input_ids": rows([e.ids for e in examples], 0),
-        "attention_mask": rows([[1] * len(e.ids) for e in examples], 0),
-        "labels": rows([e.labels for e in examples], IGNORED),
-    }

@@ -13,6 +13,7 @@ from torch import nn
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import RequestError, UnsupportedError
 from oxibonsai.export.config_json import inverse_of
+from oxibonsai.export.inverse import Inverse
 from oxibonsai.export.safetensors_writer import Exported
 from oxibonsai.hf.torch import QuantEmbedding, QuantLinear
 from oxibonsai.kernels import QuantizedMatrix
@@ -32,18 +33,33 @@ def trainable_model(checkpoint: Checkpoint, adapter: Any, dtype: str, name: str)
     if dtype not in _DTYPES:
         raise RequestError(f"dtype is {dtype!r}; it is one of {', '.join(_DTYPES)}")
     inverse = inverse_of(checkpoint, dtype)
-    parameters = inverse.parameters()
-    config = transformers.AutoConfig.for_model(**inverse.config)
-    with accelerate.init_empty_weights(include_buffers=False):
-        auto: Any = transformers.AutoModelForCausalLM
-        model = auto.from_config(config, dtype=_DTYPES[dtype])
-    _fill(model, parameters, _DTYPES[dtype], str(checkpoint.path))
+    model = filled_model(inverse, _DTYPES[dtype], str(checkpoint.path), packed=True)
     model.name_or_path = name
     model.requires_grad_(False)
     return model if adapter is None else peft.get_peft_model(model, adapter)
 
 
-def _fill(model: Any, parameters: list[Exported], dtype: torch.dtype, where: str) -> None:
+def filled_model(inverse: Inverse, dtype: torch.dtype, where: str, *, packed: bool) -> Any:
+    """Return transformers' model with the values of a file.
+
+    Args:
+        inverse: The file, read backwards.
+        dtype: Of the values.
+        where: Names the file in errors.
+        packed: Leave linear layers and embeddings as the file stores them; else decode them.
+    """
+    parameters = inverse.parameters()
+    config = transformers.AutoConfig.for_model(**inverse.config)
+    with accelerate.init_empty_weights(include_buffers=False):
+        auto: Any = transformers.AutoModelForCausalLM
+        model = auto.from_config(config, dtype=dtype)
+    _fill(model, parameters, dtype, where, packed)
+    return model
+
+
+def _fill(
+    model: Any, parameters: list[Exported], dtype: torch.dtype, where: str, packed: bool
+) -> None:
     """Put a file's tensors into a model of empty ones.
 
     Raises:
@@ -59,7 +75,8 @@ def _fill(model: Any, parameters: list[Exported], dtype: torch.dtype, where: str
                 f"{where}: transformers' {type(model).__name__} has no parameter {parameter.name}, so "
                 "it can't be trained"
             ) from e
-        made = _packed_module(module, parameter, dtype) if leaf == "weight" else None
+        is_weight = packed and leaf == "weight"
+        made = _packed_module(module, parameter, dtype) if is_weight else None
         if made is not None:
             model.set_submodule(path, made)
             continue

@@ -17,7 +17,7 @@ from oxibonsai.quantize.weight_types import WeightType, encodable_types, type_na
 _SAMPLE_WEIGHTS = 1 << 16  # of each tensor, to foretell what is lost
 
 # Types for weights that are binary or ternary already, and what they may lose by rounding scales.
-_FEW_VALUES = {
+FEW_VALUES = {
     "Q1_0": "binary",
     "Q2_0_g64": "ternary",
     "Q2_0_g128": "ternary",
@@ -81,7 +81,7 @@ class Plan:
         """Return by type for binary or ternary weights what it loses on samples of the tensors."""
         losses: defaultdict[str, Loss] = defaultdict(Loss)
         for choice in self.choices:
-            if choice.type.name in _FEW_VALUES and not choice.kept:
+            if choice.type.name in FEW_VALUES and not choice.kept:
                 matrix = self.matrix(choice)
                 rows = max(1, _SAMPLE_WEIGHTS // matrix.cols)
                 losses[choice.type.name] += sample_loss(matrix, choice.type, rows)
@@ -178,11 +178,11 @@ def _listed(tensors: list[Tensor]) -> str:
 
 def destruction(type_name: str, loss: Loss) -> str | None:
     """Return a warning where weights are not the few values that a type can hold."""
-    if type_name not in _FEW_VALUES or loss.relative <= _LARGEST_LOSS_OF_SCALES:
+    if type_name not in FEW_VALUES or loss.relative <= _LARGEST_LOSS_OF_SCALES:
         return None
     noise = 20 * math.log10(1 / loss.relative)
     return (
-        f"{type_name} DESTROYS THIS MODEL: its weights are not {_FEW_VALUES[type_name]}. Expected error "
+        f"{type_name} DESTROYS THIS MODEL: its weights are not {FEW_VALUES[type_name]}. Expected error "
         f"of a weight: {loss.relative:.0%} of its size ({noise:.1f} dB), where Q4_K has about 7 %. The "
         "text will be gibberish; this type is for models that were trained for it"
     )

@@ -12,11 +12,8 @@ from torch.nn.utils import parametrize
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
+from oxibonsai.train.rounding import quantized, straight_through
 from oxibonsai.train.settings import FORMATS, NetworkShape, WeightFormat
-
-# Sizes below this share of a group's mean size become zero: what minimizes the squared error for
-# normal weights, to three digits 0.7 (Li, Zhang, Liu: Ternary Weight Networks, 2016, section 2.2).
-_THRESHOLD = 0.7
 
 
 class GroupQuantizer(nn.Module):
@@ -33,28 +30,7 @@ class GroupQuantizer(nn.Module):
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         """Return the rounded matrix; its gradient goes to ``weight`` as it is (straight-through)."""
-        # The difference is zero, so that the values stay exact, and carries the gradient.
-        return quantized(weight.detach(), self.kind) + (weight - weight.detach())
-
-
-def quantized(weight: torch.Tensor, kind: WeightFormat) -> torch.Tensor:
-    """Return the nearest matrix of that format, float32.
-
-    Args:
-        weight: [rows, cols]; the group divides cols.
-        kind: The format.
-    """
-    groups = weight.float().reshape(-1, kind.group)
-    size = groups.abs()
-    mean = size.mean(dim=1, keepdim=True)
-    sign = torch.where(groups < 0, -1.0, 1.0)
-    if kind.ternary:
-        held = (size > _THRESHOLD * mean).float()
-        scale = (size * held).sum(dim=1, keepdim=True) / held.sum(dim=1, keepdim=True).clamp(min=1)
-        sign = sign * held
-    else:
-        scale = mean
-    return (sign * scale.half().float()).reshape(weight.shape)
+        return straight_through(weight, quantized(weight.detach(), self.kind))
 
 
 State = dict[str, torch.Tensor]

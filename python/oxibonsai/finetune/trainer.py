@@ -1,0 +1,127 @@
+"""Run transformers' Trainer as the commands do: its arguments, its progress, its refusals."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers.trainer_utils import get_last_checkpoint
+from transformers.utils import logging
+
+from oxibonsai.errors import OxiBonsaiError, RequestError
+from oxibonsai.files.step_progress import StepProgress
+from oxibonsai.finetune.examples import IGNORED, Example
+from oxibonsai.finetune.settings import LearningSettings
+
+
+def newest_checkpoint(folder: Path) -> str | None:
+    """Return the newest of a run's checkpoints; None: it has none."""
+    find: Any = get_last_checkpoint
+    newest: str | None = find(str(folder)) if folder.is_dir() else None
+    return newest
+
+
+def training_arguments(
+    settings: LearningSettings, checkpoints: Path, *, measures: bool, **more: Any
+) -> Any:
+    """Return settings as the Trainer takes them.
+
+    Args:
+        settings: The settings.
+        checkpoints: Folder of the checkpoints.
+        measures: Whether held-out examples are measured at each of them.
+        **more: Further ``transformers.TrainingArguments``.
+    """
+    return transformers.TrainingArguments(
+        str(checkpoints),
+        num_train_epochs=settings.epochs,
+        max_steps=settings.steps or -1,
+        per_device_train_batch_size=settings.batch,
+        per_device_eval_batch_size=settings.batch,
+        gradient_accumulation_steps=settings.accumulate,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.clip,
+        seed=settings.seed,
+        save_steps=settings.save_every,
+        save_total_limit=settings.keep,
+        eval_strategy="steps" if measures else "no",
+        eval_steps=settings.save_every,
+        logging_steps=1,
+        report_to=settings.names("report_to"),
+        disable_tqdm=True,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        **more,
+    )
+
+
+class Progress(transformers.TrainerCallback):
+    """Shows updates, with their loss."""
+
+    def __init__(self, progress: StepProgress) -> None:
+        self._progress = progress
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
+        """Show a row of the log."""
+        if logs and "loss" in logs:
+            self._progress(state.global_step, state.max_steps, f"loss {float(logs['loss']):.3f}")
+
+
+def batch(examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+    """Return examples as tensors [examples, longest], filled up behind their ends."""
+    longest = max(len(e.ids) for e in examples)
+
+    def rows(lists: list[list[int]], fill: int) -> torch.Tensor:
+        return torch.tensor([row + [fill] * (longest - len(row)) for row in lists])
+
+    return {
+        "input_ids": rows([e.ids for e in examples], 0),
+        "attention_mask": rows([[1] * len(e.ids) for e in examples], 0),
+        "labels": rows([e.labels for e in examples], IGNORED),
+    }
+
+
+def logged(trainer: Any, key: str) -> list[tuple[int, float]]:
+    """Return what the log says of a figure: updates, and its value after so many."""
+    return [(row["step"], row[key]) for row in trainer.state.log_history if key in row]
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Say of settings that transformers or PEFT refuses what they say.
+
+    Raises:
+        RequestError: A name or a value is none of theirs, or needs a package that is not installed.
+    """
+    try:
+        yield
+    except OxiBonsaiError:
+        raise
+    except (ValueError, RuntimeError) as e:
+        raise RequestError(f"these settings make no run: {e}") from e
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the libraries from warning of each other's old names, and that a hub can't be asked.
+
+    PEFT asks it whether the base has other embeddings. No base of ours has any. Nor do they show bars of
+    their own beside ours.
+    """
+    shown: Any = logging  # which has no types
+    bars = shown.is_progress_bar_enabled()
+    shown.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Could not find a config file", UserWarning)
+        warnings.filterwarnings("ignore", ".*gradient_checkpointing", FutureWarning)
+        try:
+            yield
+        finally:
+            if bars:
+                shown.enable_progress_bar()
