@@ -53,10 +53,11 @@ def test_each_device_that_is_not_used_has_a_reason(whole: dict[str, Any]) -> Non
 def test_folders_are_the_chosen_ones(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = report(
-        OXIBONSAI_CACHE=str(tmp_path / "file" / "cache"), XDG_STATE_HOME=str(tmp_path / "state")
+        OXIBONSAI_CACHE=str(tmp_path / "file" / "cache"),
+        OXIBONSAI_STATE_DIR=str(tmp_path / "state"),
     )
     cache, state = found["folders"]["cache"], found["folders"]["state"]
-    assert state["path"] == str(tmp_path / "state" / "oxibonsai")
+    assert state["path"] == str(tmp_path / "state")
     assert state["writable"]
     assert 0 < state["free_bytes"] <= os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
     assert cache == {

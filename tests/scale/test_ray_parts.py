@@ -135,7 +135,7 @@ def test_another_answer_whose_replica_is_lost_is_cut_off() -> None:
 def test_the_work_for_a_client_that_is_gone_ends() -> None:
     from oxibonsai.ray_app.forwarded import ForwardedRequest
     from oxibonsai.ray_app.replica import EngineReplica
-    from oxibonsai.server.http.connection import client_is_gone
+    from oxibonsai.server.http.client import client_is_gone
 
     closed = threading.Event()
     seen: list[bool] = []

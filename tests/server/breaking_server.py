@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from oxibonsai.server import launcher
+from oxibonsai.server import launcher, serving_process
 from oxibonsai.server.circuit_breaker import Circuits
 from oxibonsai.server.engine_backend import EngineBackend
 from oxibonsai.server.lifecycle import Lifecycle
@@ -51,7 +51,7 @@ class Backend(EngineBackend):
 def main(**options: Any) -> None:
     if (clock := os.environ.get("CLOCK")) is not None:
         circuits = Circuits(lambda: float(Path(clock).read_text()))
-        launcher.Lifecycle = partial(Lifecycle, circuits)  # type: ignore[misc,assignment]
+        serving_process.Lifecycle = partial(Lifecycle, circuits)  # type: ignore[misc,assignment]
     sys.exit(launcher.serve(load_settings(given(options)), Backend))
 
 

@@ -11,7 +11,7 @@ from flask import Blueprint, Response, g, jsonify, request
 
 from oxibonsai.server.app import create_app
 from oxibonsai.server.backend import Backend, ModelInfo
-from oxibonsai.server.http.connection import ClientGoneError, watched
+from oxibonsai.server.http.client import ClientGoneError, watched
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.server import Server
 from oxibonsai.server.settings import Settings

@@ -40,7 +40,7 @@ def wait_until(
 
 @dataclass
 class RunningServer:
-    """One server; ``process`` is gunicorn's arbiter."""
+    """One server; ``process`` is gunicorn's arbiter, or waitress."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -87,7 +87,7 @@ class RunningServer:
 
     def worker_pid(self) -> int:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        (pid,) = children.split()
+        (pid,) = children.split() or [self.process.pid]  # waitress has no other process
         return int(pid)
 
     def peak_memory(self) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from oxibonsai.server.http.connection import client_is_gone
+from oxibonsai.server.http.client import client_is_gone
+from oxibonsai.server.http.connection import is_closed
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -25,7 +26,7 @@ def pair() -> Iterator[Pair]:
 
 
 def is_gone(pair: Pair) -> bool:
-    return client_is_gone({"gunicorn.socket": pair[0]})
+    return is_closed(pair[0])
 
 
 def test_a_client_that_waits_is_there(pair: Pair) -> None:

@@ -25,7 +25,7 @@ def test_the_installed_gunicorn_is_a_tested_one() -> None:
         "what changed in its arbiter.py, workers/base.py, workers/gthread.py and http/ since "
         f"{'.'.join(map(str, LAST_TESTED))}, run test_raw_http.py, test_signals.py, "
         "test_disconnect.py, test_stream_writer.py and test_load.py with it, and then set "
-        "LAST_TESTED in server/launcher.py."
+        "LAST_TESTED in server/http/arbiter.py."
     )
 
 
@@ -44,7 +44,7 @@ def test_releases_that_only_mend_are_let_through(version: tuple[int, ...]) -> No
 
 
 def test_the_package_requires_what_the_check_lets_through() -> None:
-    found = re.search(r'"gunicorn>=([\d.]+),<(\d+)"', (ROOT / "pyproject.toml").read_text())
+    found = re.search(r'"gunicorn>=([\d.]+),<(\d+);', (ROOT / "pyproject.toml").read_text())
     assert found is not None
     assert tuple(int(part) for part in found[1].split(".")) == FIRST
     assert int(found[2]) == LAST_TESTED[0] + 1

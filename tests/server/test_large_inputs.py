@@ -21,7 +21,7 @@ from oxibonsai.errors import CapacityError
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server import inputs
-from oxibonsai.server.http.connection import ClientGoneError
+from oxibonsai.server.http.client import ClientGoneError
 from oxibonsai.server.limits import ANONYMOUS
 from oxibonsai.server.server import Server
 from oxibonsai.structured import Structure

@@ -31,7 +31,7 @@ from oxibonsai.sampling import SamplingParams
 from oxibonsai.serial_queue import SerialQueue, Shares, exceeds_share
 from oxibonsai.server.access import acting_for, current_owner, owner_of
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.connection import ClientGoneError
+from oxibonsai.server.http.client import ClientGoneError
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.openai.background_tasks import BackgroundTasks
 from oxibonsai.server.registry.registry import ModelRegistry

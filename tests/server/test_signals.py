@@ -23,6 +23,11 @@ from running_server import (
 # What runs lasts longer than anybody waits: that a server ends at all shows that it was cut off.
 ENDLESS = 100_000
 
+EITHER = pytest.mark.parametrize("http", ["gunicorn", "waitress"])
+EITHER_SLOWLY = pytest.mark.parametrize(
+    "http", ["gunicorn", pytest.param("waitress", marks=pytest.mark.slow)]
+)
+
 
 def stream(
     server: RunningServer, count: int, gap: float, until: Path | None = None
@@ -56,8 +61,9 @@ def test_while_the_model_loads_the_server_is_alive_but_not_ready(tmp_path: Path)
         assert server.ask("/v1/models")[2]["data"][0]["id"] == "fake"
 
 
-def test_sigterm_lets_streams_end_and_refuses_new_work(tmp_path: Path) -> None:
-    with running_server(tmp_path) as server:
+@EITHER
+def test_sigterm_lets_streams_end_and_refuses_new_work(tmp_path: Path, http: str) -> None:
+    with running_server(tmp_path, f"--http-server={http}") as server:
         go_on = tmp_path / "go_on"
         sock = stream(server, 1, 0, until=go_on)
         server.signal(signal.SIGTERM)
@@ -84,8 +90,9 @@ def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
         assert read_all(idle) == b""
 
 
-def test_streams_that_take_too_long_end_with_an_error_event(tmp_path: Path) -> None:
-    with running_server(tmp_path, "--drain-timeout=3") as server:
+@EITHER_SLOWLY
+def test_streams_that_take_too_long_end_with_an_error_event(tmp_path: Path, http: str) -> None:
+    with running_server(tmp_path, f"--http-server={http}", "--drain-timeout=3") as server:
         sock = stream(server, ENDLESS, 0.1)
         silent = stream(server, ENDLESS, 60)
         server.signal(signal.SIGTERM)
@@ -110,8 +117,9 @@ def test_work_that_never_ends_is_cut_off_in_time(tmp_path: Path) -> None:
         assert is_gone(worker)
 
 
-def test_the_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
-    with running_server(tmp_path) as server:
+@EITHER_SLOWLY
+def test_the_second_sigterm_ends_it_at_once(tmp_path: Path, http: str) -> None:
+    with running_server(tmp_path, f"--http-server={http}") as server:
         sock = stream(server, ENDLESS, 0.1)
         worker = server.worker_pid()
         server.signal(signal.SIGTERM)
@@ -122,8 +130,9 @@ def test_the_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
         sock.close()
 
 
-def test_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
-    with running_server(tmp_path) as server:
+@EITHER
+def test_ctrl_c_ends_it_at_once(tmp_path: Path, http: str) -> None:
+    with running_server(tmp_path, f"--http-server={http}") as server:
         sock = stream(server, ENDLESS, 0.1)
         worker = server.worker_pid()
         # A terminal sends it to both.

@@ -197,12 +197,9 @@ def test_a_python_without_pip_is_said(from_wheel: Path, monkeypatch: pytest.Monk
 
 
 def test_a_user_without_a_home_needs_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    for name in ("OXIBONSAI_CACHE", "XDG_CACHE_HOME"):
+    for name in ("OXIBONSAI_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
     with pytest.raises(SourceError, match="set OXIBONSAI_CACHE"):
         resolve("pip:carrier")
 

@@ -495,7 +495,7 @@ def machine(threads: int) -> dict[str, Any]:
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
         name = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), name)
     return {"cpu": name, "system": platform.system(), "threads": threads, "tier": _core.cpu.name()}
 

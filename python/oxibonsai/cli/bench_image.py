@@ -16,7 +16,7 @@ from oxibonsai.devices import OpShare, profile, profile_lines
 from oxibonsai.diffusion.diffusion_pipeline import DiffusionPipeline, Step
 from oxibonsai.diffusion.pipeline import ImagePipeline
 from oxibonsai.diffusion.request import STEPS, ImageRequest
-from oxibonsai.files.machine import peak_memory
+from oxibonsai.files.platform import peak_memory
 
 _PROMPT = "a tiny bonsai tree in a ceramic pot"
 _PASSES = 3  # of the measurement of the limit; the fastest counts
@@ -67,7 +67,7 @@ def image(
         "steps": steps,
         "seconds": rows,
         "picture_seconds": round(rows["prompt"] + steps * rows["step"] + rows["decode"], 4),
-        "peak_mib": None if peak is None else round(peak / 2**20),
+        "peak_mib": round(peak / 2**20),
         **_share(diffusion, request, rows["step"]),
     }
     profiles = _profiles(diffusion, request) if with_profile else {}
@@ -145,8 +145,7 @@ def _products(diffusion: DiffusionPipeline, request: ImageRequest) -> int:
 def _table(report: dict[str, Any], profiles: dict[str, list[OpShare]]) -> str:
     lines = [f"{report['model']}, {report['size']}, {report['steps']} steps"]
     lines += [f"  {name:8} {value:10.3f} s" for name, value in report["seconds"].items()]
-    memory = "" if report["peak_mib"] is None else f", peak {report['peak_mib']} MiB"
-    lines.append(f"  picture  {report['picture_seconds']:10.3f} s{memory}")
+    lines.append(f"  picture  {report['picture_seconds']:10.3f} s, peak {report['peak_mib']} MiB")
     if "gmac_s" in report:
         lines.append(
             f"  a step's matrices: {report['gmac_s']} GMAC/s, "

@@ -52,10 +52,15 @@ def doctor(as_json: bool) -> None:
         "memory_bytes": physical_memory(),
         "bandwidth_bytes_per_s": round(read_bandwidth(_core.ThreadPool(default_threads()))),
         "devices": [asdict(d) for d in devices if d.name != CPU],
-        "folders": {"cache": _folder(cache_folder), "state": _folder(default_state_dir)},
+        "folders": {"cache": _folder(cache_folder), "state": _folder(_state_folder)},
     }
     report["advice"] = advice(report, devices)
     click.echo(json.dumps(report) if as_json else "\n".join(_lines(report)))
+
+
+def _state_folder() -> Path:
+    chosen = os.environ.get("OXIBONSAI_STATE_DIR")
+    return Path(chosen) if chosen else default_state_dir()
 
 
 def wheel_tag() -> str | None:
@@ -109,7 +114,7 @@ def advice(report: dict[str, Any], devices: list[DeviceInfo]) -> list[str]:
         found.append(
             "There is little memory: choose a model that oxibonsai models lists as fitting."
         )
-    for variable, folder in (("OXIBONSAI_CACHE", "cache"), ("XDG_STATE_HOME", "state")):
+    for variable, folder in (("OXIBONSAI_CACHE", "cache"), ("OXIBONSAI_STATE_DIR", "state")):
         facts = report["folders"][folder]
         if not facts["writable"]:
             found.append(

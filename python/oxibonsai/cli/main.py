@@ -20,6 +20,7 @@ from oxibonsai.errors import (
     SourceError,
     UnsupportedError,
 )
+from oxibonsai.files.platform import use_utf8
 
 if TYPE_CHECKING:
     import rich_click as click
@@ -60,6 +61,7 @@ COMMANDS = {
 
 def main() -> None:
     """Run the command line and exits."""
+    use_utf8()
     if sys.argv[1:] in (["--version"], ["-V"], ["-v"]):
         print(f"oxibonsai {__version__}")
         return

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from oxibonsai.devices.protocols import Device
 from oxibonsai.errors import RequestError
+from oxibonsai.files.platform import after_fork, usable_cores
 
 AnyDevice = TypeVar("AnyDevice", bound=Device)
 
@@ -30,8 +31,7 @@ def _keep_devices() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(device))
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_keep_devices)
+after_fork(_keep_devices)
 
 
 def default_threads() -> int:
@@ -43,11 +43,7 @@ def default_threads() -> int:
                 f"OXIBONSAI_THREADS is {forced!r}; it must be a number from 1 to 1024"
             )
         return int(forced)
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        cores = os.cpu_count() or 1
-    return min([cores, *quotas(Path("/proc/self/cgroup"), _CGROUPS)])
+    return min([usable_cores(), *quotas(Path("/proc/self/cgroup"), _CGROUPS)])
 
 
 def quotas(membership: Path, mounted: Path) -> Iterator[int]:
@@ -61,7 +57,7 @@ def quotas(membership: Path, mounted: Path) -> Iterator[int]:
         mounted: Where the cgroup file systems are, of version 1 or 2.
     """
     try:
-        lines = membership.read_text().splitlines()
+        lines = membership.read_text(encoding="utf-8").splitlines()
     except OSError:  # not on Linux
         return
     for line in lines:
@@ -78,7 +74,7 @@ def quotas(membership: Path, mounted: Path) -> Iterator[int]:
 def _quota(*files: Path) -> Iterator[int]:
     """Yield the cores that texts of cgroup files allow: microseconds of a period over the period's."""
     try:
-        quota, period = (int(n) for file in files for n in file.read_text().split())
+        quota, period = (int(n) for file in files for n in file.read_text(encoding="utf-8").split())
     except (OSError, ValueError):  # no such group, or "max"
         return
     if quota > 0:  # version 1 says -1 for none

@@ -10,8 +10,9 @@ import sys
 from oxibonsai.distributed.commands import Leader
 from oxibonsai.distributed.group import Group
 from oxibonsai.distributed.session import Choice, serve_rank, start
+from oxibonsai.errors import UnsupportedError
 from oxibonsai.server.engine_backend import EngineBackend
-from oxibonsai.server.http.arbiter import Outcome
+from oxibonsai.server.http.outcome import Outcome
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.settings import Settings
 
@@ -35,6 +36,8 @@ def serve(choice: Choice, settings: Settings) -> int:
         return 0
     from oxibonsai.server.launcher import serve as run_server
 
+    if settings.http_server != "gunicorn":
+        raise UnsupportedError("a model over several processes is served by --http-server gunicorn")
     had_worker = mmap.mmap(-1, 1)  # shared with the worker's process, which has the engine
 
     def make_backend(settings: Settings, lifecycle: Lifecycle) -> _Backend:

@@ -1,8 +1,9 @@
-"""Where oxibonsai keeps what it can make or fetch again."""
+"""Where oxibonsai keeps what it can make or fetch again, and what it cannot."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from oxibonsai.errors import RequestError, SourceError
@@ -12,12 +13,32 @@ def cache_folder() -> Path:
     """Return ``OXIBONSAI_CACHE``, else ``oxibonsai`` in the user's cache folder."""
     if chosen := os.environ.get("OXIBONSAI_CACHE"):
         return Path(chosen)
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "oxibonsai"
+    from platformdirs import user_cache_path
+
+    if folder := _inside_home(user_cache_path):
+        return folder
+    raise SourceError("there is no home folder to keep models in; set OXIBONSAI_CACHE")
+
+
+def state_folder() -> Path:
+    """Return ``oxibonsai`` in the user's folder for state, such as a server's store.
+
+    Raises:
+        RequestError: There is no home folder.
+    """
+    from platformdirs import user_state_path
+
+    if folder := _inside_home(user_state_path):
+        return folder
+    raise RequestError("there is no home folder to keep the server's state in; set --state-dir")
+
+
+def _inside_home(find: Callable[..., Path]) -> Path | None:
     try:
-        return Path.home() / ".cache" / "oxibonsai"
-    except RuntimeError as e:
-        raise SourceError("there is no home folder to keep models in; set OXIBONSAI_CACHE") from e
+        folder = find("oxibonsai", appauthor=False)
+    except RuntimeError:  # of later versions
+        return None
+    return folder if folder.is_absolute() else None  # "~/.cache", where nothing stands for ~
 
 
 def cache_limit(variable: str, default_gb: float) -> int:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 
 def physical_memory() -> int:
     """Return the bytes of memory that this machine has."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    import psutil
 
-
-def peak_memory() -> int | None:
-    """Return the most bytes of memory that this process has held; None where the system does not say it."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, KiB on Linux
+    return int(psutil.virtual_memory().total)
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
@@ -79,6 +69,6 @@ def _of_group(folder: Path, limit: str, used: str, cached: str) -> int | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except OSError:
         return ""

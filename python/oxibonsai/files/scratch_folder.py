@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
-from oxibonsai.files.file_lock import lock as lock_descriptor
+from oxibonsai.files import platform
 
 _PREFIX = "folder-"
 
@@ -18,39 +19,44 @@ _PREFIX = "folder-"
 def scratch_folder(place: Path) -> Iterator[Path]:
     """Yield a new folder inside ``place``, removed afterwards; those of killed processes go first.
 
-    Its maker holds a lock on the folder itself, which ends with the process.
+    Its maker holds a lock on a file beside it, which ends with the process.
 
     Raises:
         OSError: ``place`` can't be made or written to.
     """
     place.mkdir(parents=True, exist_ok=True)
-    with _locked(place):
-        for left in place.glob(f"{_PREFIX}*"):
-            with suppress(OSError), _locked(left, wait=False):
-                shutil.rmtree(left)
-        folder = Path(tempfile.mkdtemp(dir=place, prefix=_PREFIX))
-        lock = _lock(folder)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+    for left in place.glob(f"{_PREFIX}*.lock"):
+        with suppress(OSError), left.open("r+b") as file:
+            platform.lock(file.fileno(), wait=False)
+            _remove(left, file)
+    path, lock = _locked_name(place)
+    with lock:
+        folder = path.with_suffix("")
+        try:
+            folder.mkdir(mode=0o700)
+            yield folder
+        finally:
+            _remove(path, lock)
 
 
-@contextmanager
-def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    lock = _lock(folder, wait=wait)
-    try:
-        yield
-    finally:
-        os.close(lock)
+def _locked_name(place: Path) -> tuple[Path, IO[bytes]]:
+    """Make a lock file of a new name."""
+    while True:
+        path = place / f"{_PREFIX}{secrets.token_hex(8)}.lock"
+        file = path.open("xb")
+        with suppress(BlockingIOError, FileNotFoundError):
+            platform.lock(file.fileno(), wait=False)
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return path, file
+        file.close()  # somebody swept between the two
 
 
-def _lock(folder: Path, *, wait: bool = True) -> int:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        lock_descriptor(descriptor, wait=wait)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+def _remove(path: Path, lock: IO[bytes]) -> None:
+    folder = path.with_suffix("")
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        return  # something in it can't be removed: the next process tries again
+    if not platform.MOVES_OPEN_FILES:
+        lock.close()
+    with suppress(OSError):  # Windows: another process looks at it, and removes it
+        path.unlink()

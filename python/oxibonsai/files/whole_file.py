@@ -14,7 +14,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from oxibonsai.errors import RequestError
+from oxibonsai.files import platform
 
 STANDARD_OUTPUT = Path("/dev/stdout")
 
@@ -39,7 +39,7 @@ def follow_links(place: Path) -> Path:
     """
     at = place
     for _ in range(_MOST_LINKS):
-        if str(at) in _NAMED:
+        if at.as_posix() in _NAMED:
             return at
         at = Path(os.path.realpath(at.parent)) / at.name
         if not at.is_symlink() or _DESCRIPTORS.fullmatch(str(at.parent)):
@@ -123,11 +123,11 @@ def written_whole(place: Path, *, in_new_folder: bool = True) -> Iterator[IO[byt
             yield out
         return
     part = at.parent / f"{secrets.token_hex(8)}.part"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        with _opened(os.open(part, flags, 0o666), place) as out:
+        with _opened(platform.open_descriptor(part, flags), place) as out:
             if at.exists():
-                os.fchmod(out.fileno(), stat.S_IMODE(at.stat().st_mode))
+                platform.copy_permissions(at, out.fileno())
             yield out
         part.replace(at)
     except BaseException:
@@ -153,8 +153,8 @@ def put_in_place(finished: Path, place: Path) -> None:
 
 def _descriptor(at: Path) -> int | None:
     """Return the number of the descriptor of this process that a path names, if it names one."""
-    if str(at) in _NAMED:
-        return _NAMED[str(at)]
+    if at.as_posix() in _NAMED:
+        return _NAMED[at.as_posix()]
     folder = _DESCRIPTORS.fullmatch(str(at.parent))
     if folder is None or folder[1] not in (None, str(os.getpid())) or not at.name.isdecimal():
         return None
@@ -164,7 +164,7 @@ def _descriptor(at: Path) -> int | None:
 def _open_through(at: Path) -> int:
     number = _descriptor(at)
     if number is None:
-        return os.open(at, os.O_WRONLY | os.O_CLOEXEC)
+        return platform.open_descriptor(at, os.O_WRONLY)
     # Not opened anew, which would begin a file that stdout is redirected to from its first byte.
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

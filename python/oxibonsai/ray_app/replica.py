@@ -18,7 +18,7 @@ from oxibonsai.ray_app.forwarded import AnswerHead, ForwardedRequest
 from oxibonsai.ray_app.options import refusal
 from oxibonsai.server.admin.logs import configure_logs
 from oxibonsai.server.allocator import return_freed_memory
-from oxibonsai.server.http.connection import CLIENT_IS_GONE
+from oxibonsai.server.http.client import CLIENT_IS_GONE
 from oxibonsai.server.lifecycle import Lifecycle, Phase
 from oxibonsai.server.state_lock import locked_state
 

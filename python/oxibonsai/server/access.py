@@ -22,7 +22,7 @@ from werkzeug.datastructures import Headers
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.handover import IS_REPEAT
+from oxibonsai.server.http.client import IS_REPEAT
 from oxibonsai.server.limits import ANONYMOUS, Caller, RequestLimits, TokenLimits
 from oxibonsai.server.rate_limit import Balance
 

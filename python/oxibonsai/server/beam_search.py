@@ -10,7 +10,7 @@ from oxibonsai.engine import Beam, Options
 from oxibonsai.engine import beam_search as search
 from oxibonsai.engine.beam_search import MOST_BEAMS, EarlyStopping
 from oxibonsai.errors import RequestError
-from oxibonsai.server.http.connection import POLL_SECONDS, ClientGoneError, client_is_gone
+from oxibonsai.server.http.client import POLL_SECONDS, ClientGoneError, client_is_gone
 from oxibonsai.server.inputs import PromptLimit
 from oxibonsai.server.submitter import Submitter
 

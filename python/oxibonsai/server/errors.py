@@ -17,7 +17,7 @@ from oxibonsai.errors import (
     UnsupportedError,
 )
 from oxibonsai.server.error_types import error_type
-from oxibonsai.server.http.connection import ClientGoneError
+from oxibonsai.server.http.client import ClientGoneError
 from oxibonsai.server.stores.errors import NoSuchObjectError, StoreError, TooLargeError
 
 _log = logging.getLogger("oxibonsai.server")

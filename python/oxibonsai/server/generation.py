@@ -16,7 +16,7 @@ from oxibonsai.output.tools import call_ids
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.generation_metrics import GenerationMetrics
-from oxibonsai.server.http.connection import POLL_SECONDS, client_is_gone, watched
+from oxibonsai.server.http.client import POLL_SECONDS, client_is_gone, watched
 from oxibonsai.server.http.stream_writer import OutputEvent
 from oxibonsai.server.limits import TokenCount
 from oxibonsai.server.lost_work import LostWorkError

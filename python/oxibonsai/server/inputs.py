@@ -18,7 +18,7 @@ from oxibonsai.serial_queue import SerialQueue
 from oxibonsai.server.access import current_owner
 from oxibonsai.server.content_encoding import LENGTH_IS_UNKNOWN
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.connection import ClientGoneError, client_is_gone
+from oxibonsai.server.http.client import ClientGoneError, client_is_gone
 from oxibonsai.tokenizer import Tokenizer
 
 LARGE_BYTES = 1 << 20

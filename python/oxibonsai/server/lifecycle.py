@@ -9,6 +9,9 @@ from contextlib import contextmanager
 
 from oxibonsai.server.circuit_breaker import Circuits
 
+# Streams are ended so long before the drain timeout.
+STREAM_END_SECONDS = 1.5
+
 
 class Phase(enum.IntEnum):
     """Phases in order; a server never returns to an earlier one."""

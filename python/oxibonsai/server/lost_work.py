@@ -9,7 +9,7 @@ from flask import Flask, Response, current_app, g, has_request_context, request
 from prometheus_client import CollectorRegistry, Counter
 
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.handover import HAND_OVER, IS_REPEAT
+from oxibonsai.server.http.client import HAND_OVER, IS_REPEAT
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 

@@ -17,6 +17,7 @@ from pydantic_settings import EnvSettingsSource
 
 from oxibonsai.errors import RequestError
 from oxibonsai.files.json_object import unique_keys
+from oxibonsai.files.platform import HAS_FORK, MOST_SELECTED
 from oxibonsai.server.settings import ENV_PREFIX, Settings
 
 if sys.version_info >= (3, 11):
@@ -68,6 +69,7 @@ def load_settings(
     _check_public(settings)
     _check_tools(settings)
     check_shared(settings)
+    _check_http_server(settings)
     return settings
 
 
@@ -121,6 +123,36 @@ def _check_public(settings: Settings) -> None:
                 f"--host {host} would let other machines use this server, and no API key is set: "
                 "give --api-key or --api-key-file, or --allow-public to allow it deliberately"
             )
+
+
+# Settings of limits that waitress lacks.
+_OF_GUNICORN = ("write_timeout", "keep_alive")
+
+
+def _check_http_server(settings: Settings) -> None:
+    """Check that the HTTP server runs on this system, and has what the other settings ask of it."""
+    if settings.http_server == "gunicorn":
+        if not HAS_FORK:
+            raise RequestError(
+                "--http-server gunicorn needs fork, which this operating system lacks: leave it out"
+            )
+        return
+    for field in _OF_GUNICORN:
+        if field in settings.model_fields_set:
+            raise RequestError(
+                f"{flag(field)} needs --http-server gunicorn: waitress has no such limit"
+            )
+    for host in settings.host:
+        if host.startswith("unix:"):
+            raise RequestError(
+                f"--host {host} needs --http-server gunicorn: with waitress, name an address"
+            )
+    if MOST_SELECTED is None or "max_connections" not in settings.model_fields_set:
+        return
+    if settings.max_connections > MOST_SELECTED // 2:
+        raise RequestError(
+            f"--max-connections must be at most {MOST_SELECTED // 2} on this operating system"
+        )
 
 
 def _check_tools(settings: Settings) -> None:

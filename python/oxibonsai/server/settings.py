@@ -6,14 +6,15 @@ A field's flag is ``--field-name`` (plus the aliases of :class:`Flag`), its envi
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from oxibonsai.files.cache_folder import state_folder
+from oxibonsai.files.platform import HAS_FORK
 from oxibonsai.server.model_settings import Flag, ModelSettings, Names, Paths, Switch, json_object
 from oxibonsai.server.rate_limit import Rate
 
@@ -56,12 +57,11 @@ DEFAULT_PORT = 8080
 
 
 def default_state_dir(port: int = DEFAULT_PORT) -> Path:
-    """Return ``$XDG_STATE_HOME/oxibonsai``, else ``~/.local/state/oxibonsai``.
+    """Return the user's folder of oxibonsai's state, ``~/.local/state/oxibonsai`` on Linux.
 
     On a port other than the default, its folder ``port-N``: servers of one user share no state.
     """
-    base = os.environ.get("XDG_STATE_HOME")
-    folder = (Path(base) if base else Path.home() / ".local" / "state") / "oxibonsai"
+    folder = state_folder()
     return folder if port == DEFAULT_PORT else folder / f"port-{port}"
 
 
@@ -72,6 +72,11 @@ class Settings(ModelSettings, BaseSettings):
 
     host: Names = Field(("127.0.0.1",), description="Addresses to listen on; one or several.")
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="TCP port; 0 chooses a free one.")
+    http_server: Literal["gunicorn", "waitress"] = Field(
+        "gunicorn" if HAS_FORK else "waitress",
+        description="HTTP server: gunicorn replaces a process that fails and has limits for slow clients; "
+        "waitress is one process and runs where there is no fork. Default: gunicorn, waitress on Windows.",
+    )
     allow_public: Switch = Field(
         False, description="Allow other machines to connect although no API key is set."
     )

@@ -11,8 +11,7 @@ from typing import Any
 from flask import Response, request
 
 from oxibonsai.server.errors import ApiError, as_api_error, error_body
-from oxibonsai.server.http.connection import ClientGoneError, client_is_gone
-from oxibonsai.server.http.handover import HandedOverError
+from oxibonsai.server.http.client import ClientGoneError, HandedOverError, client_is_gone
 from oxibonsai.server.http.stream_writer import OutputEvent, writable_socket
 from oxibonsai.server.lost_work import LostWorkError, hand_over, may_repeat
 

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from oxibonsai.errors import CapacityError
-from oxibonsai.files.file_lock import lock
+from oxibonsai.files.platform import lock
 from oxibonsai.server.settings import Settings
 
 # The worker of a killed server ends shortly after it, which releases its lock.
@@ -79,9 +81,6 @@ def _wait_for(file: IO[str], path: Path) -> None:
 
 def _lives(pid: str) -> bool:
     try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
+        return bool(psutil.pid_exists(int(pid)))
+    except ValueError:
         return False
-    except PermissionError:
-        return True  # another user's
-    return True

@@ -11,14 +11,13 @@ import errno
 import hashlib
 import json
 import os
-import stat
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
 from oxibonsai.errors import CapacityError, SourceError
-from oxibonsai.files.file_lock import lock, sync_folder
+from oxibonsai.files import platform
 
 _CHECKPOINT_BYTES = 4 << 20  # fetched again at most after a kill
 _HASH_BYTES = 1 << 20
@@ -105,7 +104,7 @@ class PartialFile:
         self.length = 0
         self.version = Version()
         self._url = ""
-        self._finished = False
+        self._finished = self._closed = False
         self._hash = hashlib.sha256()
         self._checkpoint = 0
         try:
@@ -115,9 +114,9 @@ class PartialFile:
 
     def _open_alone(self) -> int:
         while True:
-            file = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            file = platform.open_descriptor(self.part, os.O_RDWR | os.O_CREAT, follow=False)
             try:
-                lock(file, wait=False)
+                platform.lock(file, wait=False)
             except BlockingIOError as e:
                 os.close(file)
                 raise SourceError(
@@ -141,10 +140,20 @@ class PartialFile:
         with suppress(OSError):  # what was kept before is still good
             if not self._finished and self.length == 0:
                 self._drop_state()
+                self._close_before_move()
                 self.part.unlink(missing_ok=True)
             elif not self._finished and self.length > self._checkpoint:
                 self._save()
-        os.close(self._file)
+        self._close()
+
+    def _close_before_move(self) -> None:
+        if not platform.MOVES_OPEN_FILES:
+            self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            os.close(self._file)
 
     def restore(self, url: str) -> None:
         """Take up what an earlier process left of this URL; anything doubtful is dropped."""
@@ -215,7 +224,7 @@ class PartialFile:
         """Note what has come, for a process after this one."""
         state = _State(self._url, self.length, self._hash.hexdigest(), **asdict(self.version))
         # A URL may hold a key: nobody else reads it.
-        file = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        file = platform.open_descriptor(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(file, "w", encoding="utf-8") as out:
             json.dump(asdict(state), out)
         self._draft.replace(self.sidecar)
@@ -233,9 +242,10 @@ class PartialFile:
     def finish(self) -> None:
         """Give the file its name, and the permissions of one that it replaces."""
         if self.place.exists():
-            os.fchmod(self._file, stat.S_IMODE(self.place.stat().st_mode))
+            platform.copy_permissions(self.place, self._file)
         os.fsync(self._file)
+        self._close_before_move()
         self.part.replace(self.place)
         self._finished = True
         self._drop_state()
-        sync_folder(self.place.parent)
+        platform.sync_folder(self.place.parent)

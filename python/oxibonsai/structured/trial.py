@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from oxibonsai.errors import CapacityError, RequestError, UnsupportedError
+from oxibonsai.files.platform import BACKGROUND_PROCESS
+from oxibonsai.files.watched_process import kept_within
 from oxibonsai.serial_queue import LOOK_SECONDS
 
 SECONDS = 0.8  # of processor time, so that a loaded machine refuses nothing else than an idle one
@@ -132,8 +134,11 @@ def _run(
     # -I and -S: a start takes 60 ms, not 200, and no user settings apply.
     command = [sys.executable, "-I", "-S", "-X", "utf8", str(script), str(folder)]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8")
-    with process:
+    process = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8",
+        creationflags=BACKGROUND_PROCESS,
+    )  # fmt: skip
+    with process, kept_within(process, request["seconds"], request["memory"]):
         output, errors = _answer(process, json.dumps(request), look)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 

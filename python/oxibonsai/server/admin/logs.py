@@ -110,13 +110,13 @@ def configure_logs(settings: Settings) -> None:
         )
     handler.setFormatter(PlainFormatter() if plain else JsonFormatter())
     level = logging.DEBUG if settings.verbose else logging.INFO
-    for name in ("oxibonsai", "gunicorn"):
+    for name in ("oxibonsai", "gunicorn", "waitress"):
         logger = logging.getLogger(name)
         for old in logger.handlers:
             old.close()
         logger.handlers = [handler]
-        # Of its work, which is to run the one worker, a reader needs to know the failures.
-        quiet = plain and name == "gunicorn" and not settings.verbose
+        # Of the work of an HTTP server a reader needs to know the failures.
+        quiet = plain and name != "oxibonsai" and not settings.verbose
         logger.setLevel(logging.WARNING if quiet else level)
         logger.propagate = False
     warnings.showwarning = _log_warning

@@ -13,7 +13,7 @@ from oxibonsai.server.anthropic.request import chat_request, sampling
 from oxibonsai.server.anthropic.schemas import CountRequest, MessageRequest
 from oxibonsai.server.errors import as_api_error, error_response
 from oxibonsai.server.generation import Generation
-from oxibonsai.server.http.connection import POLL_SECONDS, watched
+from oxibonsai.server.http.client import POLL_SECONDS, watched
 from oxibonsai.server.lost_work import repeatable
 from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response

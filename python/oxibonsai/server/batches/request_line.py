@@ -10,7 +10,7 @@ from werkzeug.test import EnvironBuilder
 
 from oxibonsai.server.access import ACTING_FOR
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.connection import CLIENT_IS_GONE
+from oxibonsai.server.http.client import CLIENT_IS_GONE
 from oxibonsai.server.server import Server
 from oxibonsai.server.stores import Object
 

@@ -1,23 +1,24 @@
-"""Client connections: waiting for the next request, disconnected, or past their deadline."""
+"""Connections of gunicorn's worker: waiting for the next request, closed, or past their deadline."""
 
 from __future__ import annotations
 
+from oxibonsai.files.platform import HAS_FORK
+
+assert HAS_FORK
+
 import contextlib
-import json
 import re
 import select
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 from gunicorn.workers.gthread import TConn
 
-from oxibonsai.server.error_types import error_type
+from oxibonsai.server.http.client import MAX_HEADER_BYTES
 
-# A larger header section is rejected; gunicorn's own limits are per line and field.
-MAX_HEADER_BYTES = 64 * 1024
 # Bodies up to this size are received by the event loop, so that a slow one blocks no thread.
 MAX_COLLECTED_BYTES = 256 * 1024
 # The minimum transfer rate of a body.
@@ -112,38 +113,12 @@ def body_seconds(read_timeout: float, size: int | None) -> float:
     return read_timeout + (size or 0) / _BYTES_PER_SECOND
 
 
-def plain_error(status: int, reason: str, message: str) -> bytes:
-    """Return a complete HTTP error response for requests that never reach the application."""
-    error = {"message": message, "type": error_type(status), "param": None, "code": None}
-    body = json.dumps({"error": error}).encode()
-    head = (
-        f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode("latin-1") + body
-
-
-_T = TypeVar("_T")
-
 # Linux reports a closed connection even if unread bytes precede the end; other systems don't.
 _LEFT = getattr(select, "POLLRDHUP", 0)
-# Key of a WSGI environment: a function that says whether the client is gone, where no socket tells.
-CLIENT_IS_GONE = "oxibonsai.client_is_gone"
-# How often connections are checked, and thus how late a disconnect is detected.
-POLL_SECONDS = 0.25
 
 
-class ClientGoneError(ConnectionError):
-    """The client has closed its connection."""
-
-
-def client_is_gone(environ: Mapping[str, Any]) -> bool:
-    """Return whether the client of a request closed its connection; False if that is unknown."""
-    if (told := environ.get(CLIENT_IS_GONE)) is not None:
-        return bool(told())
-    sock = environ.get("gunicorn.socket")
-    if not isinstance(sock, socket.socket):
-        return False
+def is_closed(sock: socket.socket) -> bool:
+    """Return whether the client has closed its end of a connection."""
     try:
         poller = select.poll()
         poller.register(sock, select.POLLIN | _LEFT)
@@ -158,21 +133,6 @@ def client_is_gone(environ: Mapping[str, Any]) -> bool:
         return False
     except (OSError, ValueError):
         return True
-
-
-def watched(items: Iterable[_T], environ: Mapping[str, Any]) -> Iterator[_T]:
-    """Yield the items, and check the client's connection between them.
-
-    Raises:
-        ClientGoneError: The client disconnected.
-    """
-    looked = time.monotonic()
-    for item in items:
-        if time.monotonic() - looked >= POLL_SECONDS:
-            if client_is_gone(environ):
-                raise ClientGoneError("the client closed its connection")
-            looked = time.monotonic()
-        yield item
 
 
 _TICK_SECONDS = 0.5

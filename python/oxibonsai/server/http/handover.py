@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from oxibonsai.files.platform import HAS_FORK
+
+assert HAS_FORK
+
 import contextlib
 import os
 import socket
 import tempfile
 from collections.abc import Iterator
-
-# Keys of a WSGI environment: a function that hands the request over, and returns whether it did; whether
-# the request was handed over before.
-HAND_OVER = "oxibonsai.hand_over"
-IS_REPEAT = "oxibonsai.is_repeat"
-
-
-class HandedOverError(OSError):
-    """The connection belongs to another worker now: nothing may be written to it."""
 
 
 class Handover:

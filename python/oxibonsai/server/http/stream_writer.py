@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oxibonsai.server.http.connection import POLL_SECONDS, ClientGoneError
+from oxibonsai.server.http.client import POLL_SECONDS, ClientGoneError
 
 
 class OutputEvent(threading.Event):

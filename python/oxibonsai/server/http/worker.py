@@ -9,10 +9,13 @@ there are too many connections, the one that has been waiting for its client for
 
 from __future__ import annotations
 
+from oxibonsai.files.platform import HAS_FORK
+
+assert HAS_FORK
+
 import contextlib
 import errno
 import io
-import os
 import selectors
 import signal
 import socket
@@ -36,22 +39,26 @@ from gunicorn.http.errors import (
 from gunicorn.workers.gthread import ThreadWorker
 
 from oxibonsai.serial_queue import Shares
+from oxibonsai.server.http.client import (
+    CLIENT_IS_GONE,
+    HAND_OVER,
+    IS_REPEAT,
+    HandedOverError,
+    plain_error,
+)
 from oxibonsai.server.http.connection import (
     MAX_COLLECTED_BYTES,
     Connection,
     SocketReaper,
     body_seconds,
-    plain_error,
+    is_closed,
 )
-from oxibonsai.server.http.handover import HAND_OVER, IS_REPEAT, HandedOverError
-from oxibonsai.server.lifecycle import Lifecycle, Phase
+from oxibonsai.server.lifecycle import STREAM_END_SECONDS, Lifecycle, Phase
 from oxibonsai.server.settings import Settings
 
 _SWEEP_SECONDS = 0.5
 # How long to wait for the client to close its side of a connection.
 _LINGER_SECONDS = 2.0
-# Streams are ended so long before the drain timeout.
-_STREAM_END_SECONDS = 1.5
 # Between two attempts to accept while the process has no free file descriptor.
 _FULL_SECONDS = 0.05
 _ACCEPT_BURST = 64
@@ -68,7 +75,7 @@ _STATUSES = {
 
 
 class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
-    """One process of threads; ``self.app`` is a :class:`launcher.ServerApplication`."""
+    """One process of threads; ``self.app`` is a :class:`gunicorn_launcher.ServerApplication`."""
 
     def init_process(self) -> None:
         """Run in the worker's process, after the fork."""
@@ -94,6 +101,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
 
         def wsgi_app(environ: dict[str, Any], start_response: Any) -> Any:
             conn: Connection = self._handling.conn
+            environ[CLIENT_IS_GONE] = partial(is_closed, conn.sock)
             environ[IS_REPEAT] = conn.is_repeat
             environ[HAND_OVER] = partial(self._hand_over, conn)
             body = answer(environ, start_response)
@@ -123,8 +131,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
 
     def handle_quit(self, sig: int, frame: Any) -> None:
         """Stop at once on SIGQUIT or SIGINT; stores are safe at any point, programs of tools are ended."""
-        self.app.end_tools()
-        os._exit(0)
+        self.app.process.stop(0)
 
     # The event loop
 
@@ -141,7 +148,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         limit = time.monotonic() + self._settings.drain_timeout
         while self._running or self._lifecycle.background:
             left = limit - time.monotonic()
-            if left < _STREAM_END_SECONDS:
+            if left < STREAM_END_SECONDS:
                 self._lifecycle.advance(Phase.STOPPED)
             if left <= 0:
                 self.log.warning("Drain timeout: %d requests are aborted", len(self._running))

@@ -10,7 +10,7 @@ from flask import Blueprint, Response, jsonify, request
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server.access import for_admins, owner
-from oxibonsai.server.http.connection import POLL_SECONDS
+from oxibonsai.server.http.client import POLL_SECONDS
 from oxibonsai.server.llama_server.schemas import ModelName
 from oxibonsai.server.registry.downloads import source_to_pull
 from oxibonsai.server.registry.entry import Event

@@ -20,7 +20,7 @@ from oxibonsai.output import find_reasoning_tags
 from oxibonsai.quantize.mixes import mix_of_file
 from oxibonsai.server.access import for_admins
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.connection import watched
+from oxibonsai.server.http.client import watched
 from oxibonsai.server.inputs import input_is_read
 from oxibonsai.server.ollama.answer import error_line, timestamp
 from oxibonsai.server.ollama.generate import NDJSON

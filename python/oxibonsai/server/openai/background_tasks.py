@@ -14,7 +14,7 @@ from functools import partial
 from oxibonsai.errors import CapacityError
 from oxibonsai.serial_queue import exceeds_share
 from oxibonsai.server.access import acting_for
-from oxibonsai.server.http.connection import POLL_SECONDS
+from oxibonsai.server.http.client import POLL_SECONDS
 from oxibonsai.server.lifecycle import Lifecycle
 from oxibonsai.server.openai.assistants.objects import ended_step
 from oxibonsai.server.paging import all_of

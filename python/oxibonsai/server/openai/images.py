@@ -20,7 +20,7 @@ from oxibonsai.diffusion.pixels import as_reference
 from oxibonsai.diffusion.request import STEPS, ImageRequest
 from oxibonsai.server.access import acting_for, owner
 from oxibonsai.server.errors import ApiError, as_api_error
-from oxibonsai.server.http.connection import POLL_SECONDS, ClientGoneError, client_is_gone
+from oxibonsai.server.http.client import POLL_SECONDS, ClientGoneError, client_is_gone
 from oxibonsai.server.inputs import InputWatch, input_is_read
 from oxibonsai.server.openai.schemas.files import EditForm, GenerationBody, ImageFields
 from oxibonsai.server.server import Server

@@ -48,10 +48,10 @@ def main(
 
 
 def _limit(seconds: int, memory_bytes: int) -> None:
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows: the server's own time limit remains
+    if sys.platform == "win32":  # the parent watches
         return
+    import resource
+
     for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, memory_bytes)):
         # Refused where the process has a lower limit already, and of memory by macOS.
         with suppress(ValueError, OSError):

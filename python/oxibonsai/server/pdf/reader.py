@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oxibonsai.errors import RequestError, UnsupportedError
+from oxibonsai.files.watched_process import kept_within
 from oxibonsai.serial_queue import SerialQueue
 
 MOST_BYTES = 32 << 20  # of a file
@@ -121,17 +122,23 @@ class PdfReader:
 def _read(name: str, data: bytes, *, scans: bool) -> list[Page]:
     limits = (MOST_PAGES, _SECONDS, _MEMORY_BYTES, MOST_PAGE_BYTES)
     command = [sys.executable, str(_SCRIPT), *map(str, limits), "scans" if scans else "text"]
-    try:
-        # Twice the processor's time, since other work may share it.
-        done = subprocess.run(
-            command, input=data, timeout=2 * _SECONDS,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,  # warnings have no bounds
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise RequestError(f"{name} takes more than {_SECONDS} s to read") from None
-    if done.returncode != 0:  # its last line may be cut
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # warnings have no bounds
+    )
+    with process, kept_within(process, _SECONDS, _MEMORY_BYTES):
+        try:
+            # Twice the processor's time, since other work may share it.
+            output, _ = process.communicate(data, timeout=2 * _SECONDS)
+        except subprocess.TimeoutExpired:
+            raise RequestError(f"{name} takes more than {_SECONDS} s to read") from None
+        finally:
+            process.kill()  # does nothing to one that has ended
+    if process.returncode != 0:  # its last line may be cut
         raise RequestError(f"{name} takes more than {_SECONDS} s or too much memory to read")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = [json.loads(line) for line in output.splitlines()]
     last = lines[-1] if lines else {}
     if "missing" in last:
         raise UnsupportedError(

@@ -15,7 +15,7 @@ from typing import IO, Protocol
 
 from sqlalchemy import Connection, delete, insert, select
 
-from oxibonsai.files.file_lock import lock, sync_folder
+from oxibonsai.files.platform import lock, sync_folder
 from oxibonsai.server.stores.errors import StoreError, TooLargeError
 from oxibonsai.server.stores.tables import file_contents
 

@@ -11,7 +11,7 @@ from oxibonsai.chat import PreparedPrompt
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.elsewhere import Elsewhere, looks, wait_until_ended
 from oxibonsai.server.errors import ApiError
-from oxibonsai.server.http.connection import watched
+from oxibonsai.server.http.client import watched
 from oxibonsai.server.inputs import PromptLimit, input_is_read
 from oxibonsai.server.openai.background_tasks import BackgroundTask, BackgroundTasks, Key
 from oxibonsai.server.openai.responses.history import (
