@@ -1,4 +1,6 @@
-"""Builds the native tests and runs them with ctest; also under sanitizers, and for Arm under qemu."""
+"""Builds the native tests and runs them with ctest; also under sanitizers, for Arm under qemu, and as
+WebAssembly under node.
+"""
 
 from __future__ import annotations
 
@@ -73,3 +75,15 @@ def test_the_neon_tiers_give_the_bytes_of_scalar(processor: str, names: str) -> 
         but=GPU_TESTS,
         QEMU_CPU=processor,
     )
+
+
+@pytest.mark.release
+@pytest.mark.long("compiles the core to WebAssembly, and runs its tests under node")
+@needs_compiler
+@pytest.mark.timeout(2400)
+def test_webassembly_gives_the_bytes_of_scalar() -> None:
+    if shutil.which("em++") is None or shutil.which("node") is None:
+        pytest.skip("needs emscripten and node")
+    toolchain = ROOT / "cmake" / "wasm32-emscripten.cmake"
+    # It has the caller's thread alone.
+    ctest(build("wasm", f"-DCMAKE_TOOLCHAIN_FILE={toolchain}"), but="active_threads|staged_work")
