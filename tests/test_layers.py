@@ -21,6 +21,7 @@ NATIVE = {
     "cuda": {"base", "gpu"},
     "metal": {"base", "gpu"},
     "sampling": {"base", "cpu"},
+    "web": {"base", "quant", "graph", "cpu", "sampling"},
     "bindings": {"base", "quant", "format", "graph", "cpu", "gpu", "cuda", "metal", "sampling"},
 }
 
@@ -136,6 +137,7 @@ PYTHON = {
         "hf",
         "evaluate",
         "convert",
+        "export",
         "quantize",
         "split",
         "loadtest",
@@ -332,7 +334,8 @@ def test_only_one_folder_includes_headers_of_the_system(path: Path) -> None:
     text = path.read_text()
     included = re.findall(r"^\s*#\s*include\s*<([^>]+)>", text, re.MULTILINE)
     with_suffix = {name for name in included if re.search(r"[./]", name)}
-    assert {name for name in with_suffix if not name.startswith("pybind11/")} <= COMPILERS
+    languages = ("pybind11/", "emscripten/")  # of Python and JavaScript
+    assert {name for name in with_suffix if not name.startswith(languages)} <= COMPILERS
     assert not re.search(r"\b(_WIN32|__linux__|__APPLE__|__unix__)\b", text)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from native_build import ROOT, build, needs_compiler
+from native_build import ROOT, build, build_wasm, needs_compiler
 from oxibonsai import _core
 
 # Runs kernels of GPUs beside the scalar tier, whatever tier the processor has.
@@ -82,8 +82,5 @@ def test_the_neon_tiers_give_the_bytes_of_scalar(processor: str, names: str) -> 
 @needs_compiler
 @pytest.mark.timeout(2400)
 def test_webassembly_gives_the_bytes_of_scalar() -> None:
-    if shutil.which("em++") is None or shutil.which("node") is None:
-        pytest.skip("needs emscripten and node")
-    toolchain = ROOT / "cmake" / "wasm32-emscripten.cmake"
     # It has the caller's thread alone.
-    ctest(build("wasm", f"-DCMAKE_TOOLCHAIN_FILE={toolchain}"), but="active_threads|staged_work")
+    ctest(build_wasm(), but="active_threads|staged_work")

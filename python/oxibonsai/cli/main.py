@@ -47,6 +47,7 @@ COMMANDS = {
     "quantize": "Write a model in fewer bits.",
     "finetune": "Train a LoRA adapter of a model on examples.",
     "train": "Train a small model whose weights are binary or ternary.",
+    "export-web": "Write a folder that runs a model in a browser.",
     "split": "Cut a model file into shards.",
     "merge": "Join the shards of a model.",
     "merge-models": "Merge models by a configuration of mergekit.",
