@@ -57,8 +57,8 @@ def answers(folder: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]
 
 
 def run(model: Path, prompt: str, *options: str) -> str:
-    line = [sys.executable, "-m", "oxibonsai", "run", "-m", str(model), "-n", "60", *options]
-    done = subprocess.run([*line, prompt], capture_output=True, text=True)
+    line = [sys.executable, "-m", "oxibonsai", "run", "--raw", "-m", str(model), "-n", "60"]
+    done = subprocess.run([*line, *options, prompt], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

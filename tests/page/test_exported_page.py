@@ -71,7 +71,7 @@ def test_the_page_tells_what_the_command_line_tells(page: Any) -> None:
     fill(page, prompt=PROMPT, tokens="80", temperature="0.8", seed="12345678901234567")
     shown = shown_by(page)
     options = ("-n", "80", "--temperature", "0.8", "--seed", "12345678901234567")
-    line = [sys.executable, "-m", "oxibonsai", "run", "-m", str(MODEL), *options, PROMPT]
+    line = [sys.executable, "-m", "oxibonsai", "run", "--raw", "-m", str(MODEL), *options, PROMPT]
     wanted = subprocess.run(line, capture_output=True, text=True, check=True).stdout
     assert f"{PROMPT}{shown}\n" == wanted
     assert page.get_log("browser") == []

@@ -34,7 +34,7 @@ def export_web(source: str, out: Path, core: Path, as_json: bool) -> None:
     """Write the model IN into the folder OUT, with a page that runs it in a browser.
 
     Any static server serves the folder. Weights, the graph and the tokenizer are the model's own, and
-    texts are those of oxibonsai run.
+    texts are those of oxibonsai run --raw.
     """
     checkpoint = open_model(source)
     params = asdict(recommend(checkpoint.file, checkpoint.path).params(None))

@@ -20,7 +20,7 @@ export interface Sampling {
 
 export interface GenerateOptions extends Partial<Sampling> {
   maxTokens?: number;
-  /** 0 to 2^64 - 1; the same seed gives the text of `oxibonsai run --seed`. */
+  /** 0 to 2^64 - 1; the same seed gives the text of `oxibonsai run --raw --seed`. */
   seed?: number | bigint | string;
   signal?: AbortSignal;
   /** Called with each token's id. */
