@@ -21,11 +21,12 @@ __attribute__((noinline)) v128_t fma_each(v128_t a, v128_t b, v128_t c) {
   return wasm_v128_load(z);
 }
 
-// Whether one of two doubles lies halfway between two floats.
-inline v128_t halfway(v128_t sum) {
-  const v128_t below = wasm_i64x2_const(0x1FFFFFFF, 0x1FFFFFFF);  // the bits that a float lacks
-  const v128_t half = wasm_i64x2_const(0x10000000, 0x10000000);
-  return wasm_i64x2_eq(wasm_v128_and(sum, below), half);
+// Whether one of four doubles, two in each vector, lies halfway between two floats: of the 29 bits
+// that a float lacks, which are in the lower halves, the first alone is set.
+inline bool halfway(v128_t low, v128_t high) {
+  const v128_t lower = wasm_i32x4_shuffle(low, high, 0, 2, 4, 6);
+  const v128_t lacked = wasm_v128_and(lower, wasm_i32x4_splat(0x1FFFFFFF));
+  return wasm_v128_any_true(wasm_i32x4_eq(lacked, wasm_i32x4_splat(0x10000000)));
 }
 
 inline v128_t upper(v128_t a) { return wasm_i32x4_shuffle(a, a, 2, 3, 2, 3); }
@@ -40,7 +41,7 @@ inline v128_t fma2(v128_t a, v128_t b, v128_t c) {
 inline v128_t fma4(v128_t a, v128_t b, v128_t c) {
   const v128_t low = fma2(a, b, c);
   const v128_t high = fma2(upper(a), upper(b), upper(c));
-  if (wasm_v128_any_true(wasm_v128_or(halfway(low), halfway(high)))) return fma_each(a, b, c);
+  if (halfway(low, high)) return fma_each(a, b, c);
   return wasm_i32x4_shuffle(wasm_f32x4_demote_f64x2_zero(low), wasm_f32x4_demote_f64x2_zero(high),
                             0, 1, 4, 5);
 }
