@@ -44,3 +44,11 @@ def build(name: str, *options: str, target: str = "all") -> Path:
         done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
     return folder
+
+
+def build_wasm(target: str = "all") -> Path:
+    """Build for WebAssembly with Emscripten; skip where that or node is missing."""
+    if shutil.which("em++") is None or shutil.which("node") is None:
+        pytest.skip("needs emscripten and node (Debian: emscripten nodejs)")
+    toolchain = ROOT / "cmake" / "wasm32-emscripten.cmake"
+    return build("wasm", f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", target=target)

@@ -21,6 +21,7 @@ NATIVE = {
     "cuda": {"base", "gpu"},
     "metal": {"base", "gpu"},
     "sampling": {"base", "cpu"},
+    "web": {"base", "quant", "graph", "cpu", "sampling"},
     "bindings": {"base", "quant", "format", "graph", "cpu", "gpu", "cuda", "metal", "sampling"},
 }
 
@@ -150,6 +151,7 @@ PYTHON = {
         "hf",
         "evaluate",
         "convert",
+        "export",
         "quantize",
         "split",
         "loadtest",
@@ -325,7 +327,7 @@ def test_tier_files_share_only_plain_headers() -> None:
     allowed |= {"simd.h", "dot.h", "bytes.h"}  # of the tier that a body is compiled for
     for path in (path for folder in folders for path in folder.iterdir()):
         for header in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE):
-            inside = header.startswith(("cpu/body/", "cpu/avx", "cpu/neon"))
+            inside = header.startswith(("cpu/body/", "cpu/avx", "cpu/neon", "cpu/simd128"))
             assert inside or header in allowed, f"{path.name} includes {header}"
 
 
@@ -337,7 +339,14 @@ def test_test_files_have_names_of_their_own() -> None:
 
 SYSTEM = ROOT / "csrc" / "base" / "os"
 # Those of compilers. C++'s own have no suffix; every other one in <> is a system's.
-COMPILERS = {"arm_neon.h", "cpuid.h", "immintrin.h", "stdint.h", "xmmintrin.h"}
+COMPILERS = {
+    "arm_neon.h",
+    "cpuid.h",
+    "immintrin.h",
+    "stdint.h",
+    "wasm_simd128.h",
+    "xmmintrin.h",
+}
 
 
 @pytest.mark.parametrize("path", native_files(), ids=lambda p: str(p.relative_to(ROOT)))
@@ -347,18 +356,19 @@ def test_only_one_folder_includes_headers_of_the_system(path: Path) -> None:
     text = path.read_text()
     included = re.findall(r"^\s*#\s*include\s*<([^>]+)>", text, re.MULTILINE)
     with_suffix = {name for name in included if re.search(r"[./]", name)}
-    assert {name for name in with_suffix if not name.startswith("pybind11/")} <= COMPILERS
+    languages = ("pybind11/", "emscripten/")  # of Python and JavaScript
+    assert {name for name in with_suffix if not name.startswith(languages)} <= COMPILERS
     assert not re.search(r"\b(_WIN32|__linux__|__APPLE__|__unix__)\b", text)
 
 
 def test_the_folder_of_the_system_has_a_file_for_each() -> None:
     """One header is all that others see; each system's file defines all that it declares."""
-    assert {p.name for p in SYSTEM.iterdir()} == {"os.h", "posix.cc", "windows.cc"}
+    assert {p.name for p in SYSTEM.iterdir()} == {"os.h", "posix.cc", "wasm.cc", "windows.cc"}
     declared = re.findall(
         r"^[^/\n]*?\b(\w+)\([^;{]*\);", (SYSTEM / "os.h").read_text(), re.MULTILINE
     )
     assert "map_file" in declared
-    for name in ("posix.cc", "windows.cc"):
+    for name in ("posix.cc", "wasm.cc", "windows.cc"):
         text = (SYSTEM / name).read_text()
         outside = re.sub(r"namespace \{.*?\}  // namespace\n", "", text, flags=re.DOTALL)
         defined = set(re.findall(r"^\w[^\n;=(]*?\b(\w+)\([^;]*?\) \{", outside, re.MULTILINE))

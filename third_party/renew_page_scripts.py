@@ -1,4 +1,4 @@
-"""Renews the scripts of the chat page that come from npm, and the record of what they are.
+"""Renews the scripts of our pages that come from npm, and the records of what they are.
 
 Usage: renew_page_scripts.py [NAME@VERSION ...]. What is not named keeps its recorded version, so that
 without arguments nothing changes. Needs npm, which checks each package's integrity.
@@ -17,24 +17,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-VENDOR = Path(__file__).resolve().parents[1] / "python/oxibonsai/server/static/vendor"
-RECORD = VENDOR / "versions.json"
+PACKAGE = Path(__file__).resolve().parents[1] / "python/oxibonsai"
+CHAT_PAGE = PACKAGE / "server/static/vendor"
+WEB_FOLDER = PACKAGE / "export/web/vendor"
+RECORD = "versions.json"
 
 
 @dataclass(frozen=True)
 class Package:
-    """What the page takes from a package.
+    """What a page takes from a package.
 
     Attributes:
         source: Its name on npm.
         license: Its licence; of the two that DOMPurify offers, the one of this project.
         files: Patterns of paths in the package, the minified script first. Fonts go into a folder
             ``fonts``, where KaTeX's style sheet expects them.
+        folder: Where they go.
     """
 
     source: str
     license: str
     files: tuple[str, ...]
+    folder: Path = CHAT_PAGE
 
 
 PACKAGES = {
@@ -45,12 +49,17 @@ PACKAGES = {
     ),
     "highlightjs": Package("@highlightjs/cdn-assets", "BSD-3-Clause", ("es/highlight.min.js",)),
     "mermaid": Package("mermaid", "MIT", ("dist/mermaid.min.js",)),
+    "tokenizers": Package(
+        "@huggingface/tokenizers", "Apache-2.0", ("dist/tokenizers.min.mjs",), WEB_FOLDER
+    ),
 }
 
 
 def main(wanted: list[str]) -> None:
     """Fetches, unpacks and records each package."""
-    versions = {entry["name"]: entry["version"] for entry in json.loads(RECORD.read_text())}
+    folders = {package.folder for package in PACKAGES.values()}
+    records = [json.loads((folder / RECORD).read_text()) for folder in folders]
+    versions = {entry["name"]: entry["version"] for entries in records for entry in entries}
     for argument in wanted:
         name, at, version = argument.partition("@")
         if name not in PACKAGES or not at:
@@ -58,8 +67,10 @@ def main(wanted: list[str]) -> None:
                 f"{argument}: name a package and its version, such as {next(iter(PACKAGES))}@18.2.1"
             )
         versions[name] = version
-    entries = [renew(name, versions[name]) for name in PACKAGES]
-    RECORD.write_text(json.dumps(entries, indent=2) + "\n")
+    for folder in folders:
+        own = (name for name, package in PACKAGES.items() if package.folder == folder)
+        entries = [renew(name, versions[name]) for name in own]
+        (folder / RECORD).write_text(json.dumps(entries, indent=2) + "\n")
 
 
 def renew(name: str, version: str) -> dict[str, Any]:
@@ -79,8 +90,8 @@ def renew(name: str, version: str) -> dict[str, Any]:
                     font = "fonts/" if path.endswith(".woff2") else ""
                     files[font + Path(path).name] = _read(archive, path)
     for file, data in files.items():
-        (VENDOR / file).parent.mkdir(exist_ok=True)
-        (VENDOR / file).write_bytes(data)
+        (package.folder / file).parent.mkdir(exist_ok=True)
+        (package.folder / file).write_bytes(data)
     return {
         "name": name,
         "version": packed["version"],

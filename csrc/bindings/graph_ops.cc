@@ -1,5 +1,6 @@
 #include "base/check.h"
 #include "bindings/graph_class.h"
+#include "graph/enum_names.h"
 
 // The ops as methods of Graph, and what they are: both from the fields that each op lists
 // (graph/op.h).
@@ -13,32 +14,6 @@ using graph::Graph;
 using graph::InputSums;
 using graph::Need;
 using graph::ValueId;
-
-// What Python calls the values of an enum, in their order.
-struct EnumNames {
-  const char* what;  // for messages
-  std::vector<const char*> names;
-};
-
-const EnumNames& names_of(graph::Activation) {
-  static const EnumNames names{
-      "activation",
-      {"silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid", "identity", "swiglu_oai"}};
-  return names;
-}
-const EnumNames& names_of(graph::KeyPart) {
-  static const EnumNames names{"part of the positions", {"all", "encoded", "own"}};
-  return names;
-}
-const EnumNames& names_of(graph::QueryPart) {
-  static const EnumNames names{"part of the queries", {"all", "global", "others"}};
-  return names;
-}
-const EnumNames& names_of(graph::Route::Scoring) {
-  static const EnumNames names{"scoring of experts",
-                               {"softmax", "softmax_of_chosen", "sigmoid", "sparse_mixer"}};
-  return names;
-}
 
 // A field as Python sees it: the name of its type, what is read from an argument, and what is
 // shown as its default.
@@ -90,21 +65,7 @@ struct Field<std::shared_ptr<InputSums>> : PlainField<std::shared_ptr<InputSums>
 template <class T>
 struct Field<T, std::enable_if_t<std::is_enum_v<T>>> {
   static constexpr const char* kType = "str";
-  static void read(py::handle h, T& field) {
-    const EnumNames& known = names_of(field);
-    const auto name = h.cast<std::string>();
-    std::string all;
-    for (size_t i = 0; i < known.names.size(); ++i) {
-      if (name == known.names[i]) {
-        field = static_cast<T>(i);
-        return;
-      }
-      all += (i == 0 ? "" : i + 1 < known.names.size() ? ", " : " and ");
-      all += known.names[i];
-    }
-    throw RequestError(std::string("no ") + known.what + " is called " + name + "; there are " +
-                       all);
-  }
+  static void read(py::handle h, T& field) { graph::set_by_name(h.cast<std::string>(), field); }
   static py::object show(T v) { return py::str(names_of(v).names[static_cast<size_t>(v)]); }
 };
 

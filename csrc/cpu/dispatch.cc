@@ -30,6 +30,10 @@ std::vector<Tier> tiers() {
 #if defined(OXIBONSAI_TIER_NEON)
   all.push_back({"neon", features().neon, &neon::fill});
 #endif
+#if defined(OXIBONSAI_TIER_SIMD128)
+  all.push_back(
+      {"simd128", true, &simd128::fill});  // a module with its instructions is loaded whole
+#endif
   return all;
 }
 

@@ -30,5 +30,8 @@ void fill(KernelTable& table);
 namespace neon_dotprod {  // what neon does faster on processors with the dot product extension
 void fill(KernelTable& table);
 }
+namespace simd128 {  // of WebAssembly
+void fill(KernelTable& table);
+}
 
 }  // namespace oxibonsai::cpu

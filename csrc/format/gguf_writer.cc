@@ -81,7 +81,7 @@ void GgufWriter::write_tensor(const uint8_t* data, uint64_t bytes) {
   require(header_done_, "the header comes before the tensors");
   require(next_ < sizes_.size() && sizes_[next_] == bytes,
           "tensors are written in the order and sizes of their declaration");
-  write({reinterpret_cast<const char*>(data), bytes});
+  write({reinterpret_cast<const char*>(data), static_cast<size_t>(bytes)});
   pad(alignment_);
   ++next_;
 }

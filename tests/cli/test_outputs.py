@@ -35,7 +35,7 @@ READ = {
     "config", "file", "files", "chat_template_file", "tools", "load_path", "prompt_file", "image",
     "batch_prompts_file", "config_from_metadata", "references", "folder", "prompts", "kl_base",
     "imatrix_path", "texts", "tokenizer", "held_out", "init", "teacher", "system_prompt_file",
-    "mcp_servers_config", "include_path", "data",
+    "mcp_servers_config", "include_path", "data", "core",
     "all_logits",  # of llama-perplexity, which writes it, too: then it becomes an OutputFile
 }  # fmt: skip
 
@@ -184,7 +184,7 @@ def test_every_output_has_a_case() -> None:
     assert of_type(OutputFile) | taken_apart == set(CASES)
     assert of_type(OutputFolder) == {
         ("split", "out"), ("train", "out"), ("image", "steps_folder"), ("eval", "output"),
-        ("merge-models", "out"), ("finetune", "out"), ("distill", "out"),
+        ("merge-models", "out"), ("finetune", "out"), ("distill", "out"), ("export-web", "out"),
     }  # fmt: skip
 
 
@@ -436,10 +436,19 @@ def run_distill(world: World, out: Path | str) -> int:
     return _run(["distill", str(world.model), str(data), str(out), "--steps", "1"])
 
 
+def run_export_web(world: World, out: Path | str) -> int:
+    core = world.folder / "core"
+    core.mkdir(exist_ok=True)
+    for name in ("core.mjs", "core.wasm"):
+        (core / name).touch()
+    return _run(["export-web", str(world.model), str(out), "--core", str(core)])
+
+
 FOLDERS = {("split", "out"): run_split, ("train", "out"): run_train,
            ("image", "steps_folder"): run_steps, ("eval", "output"): run_eval,
            ("merge-models", "out"): run_merge_models,
-           ("finetune", "out"): run_finetune, ("distill", "out"): run_distill}  # fmt: skip
+           ("finetune", "out"): run_finetune, ("distill", "out"): run_distill,
+           ("export-web", "out"): run_export_web}  # fmt: skip
 Write = Callable[[World, "Path | str"], int]
 
 

@@ -1,4 +1,6 @@
-"""Builds the native tests and runs them with ctest; also under sanitizers, and for Arm under qemu."""
+"""Builds the native tests and runs them with ctest; also under sanitizers, for Arm under qemu, and as
+WebAssembly under node.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from native_build import ROOT, build, needs_compiler
+from native_build import ROOT, build, build_wasm, needs_compiler
 from oxibonsai import _core
 
 # Runs kernels of GPUs beside the scalar tier, whatever tier the processor has.
@@ -73,3 +75,12 @@ def test_the_neon_tiers_give_the_bytes_of_scalar(processor: str, names: str) -> 
         but=GPU_TESTS,
         QEMU_CPU=processor,
     )
+
+
+@pytest.mark.release
+@pytest.mark.long("compiles the core to WebAssembly, and runs its tests under node")
+@needs_compiler
+@pytest.mark.timeout(2400)
+def test_webassembly_gives_the_bytes_of_scalar() -> None:
+    # It has the caller's thread alone.
+    ctest(build_wasm(), but="active_threads|staged_work")

@@ -49,6 +49,7 @@ COMMANDS = {
     "finetune": "Train a LoRA adapter of a model on examples.",
     "distill": "Train a model's weights to be binary or ternary.",
     "train": "Train a small model whose weights are binary or ternary.",
+    "export-web": "Write a folder that runs a model in a browser.",
     "split": "Cut a model file into shards.",
     "merge": "Join the shards of a model.",
     "merge-models": "Merge models by a configuration of mergekit.",

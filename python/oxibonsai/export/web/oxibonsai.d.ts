@@ -1,0 +1,45 @@
+export interface LoadOptions {
+  /** Tokens of a text, prompt included; the trained context, but at most 2048, where it is left out. */
+  context?: number;
+  onProgress?: (bytes: number, all: number) => void;
+  signal?: AbortSignal;
+}
+
+/** What is left out is as `oxibonsai run` has it for the model. */
+export interface Sampling {
+  /** 0: the most likely token each time. */
+  temperature: number;
+  topK: number;
+  topP: number;
+  minP: number;
+  repetitionPenalty: number;
+  repetitionWindow: number;
+  presencePenalty: number;
+  frequencyPenalty: number;
+}
+
+export interface GenerateOptions extends Partial<Sampling> {
+  maxTokens?: number;
+  /** 0 to 2^64 - 1; the same seed gives the text of `oxibonsai run --raw --seed`. */
+  seed?: number | bigint | string;
+  signal?: AbortSignal;
+  /** Called with each token's id. */
+  onToken?: (id: number) => void;
+}
+
+export class Model {
+  readonly name: string;
+  readonly context: number;
+  readonly sampling: Readonly<Sampling>;
+  encode(text: string): number[];
+  decode(ids: number[]): string;
+  /** Of the token after these, of a sequence of their own. */
+  logits(ids: number[]): Float32Array;
+  /** The continuation of a text, in pieces. */
+  generate(prompt: string, options?: GenerateOptions): AsyncGenerator<string, void, void>;
+  /** Gives the model's memory back. */
+  close(): void;
+}
+
+/** Opens the folder that `oxibonsai export-web` has written, which this module lies in. */
+export function load(folder?: string | URL, options?: LoadOptions): Promise<Model>;

@@ -1,0 +1,155 @@
+// Runs a model that `oxibonsai export-web` has written, in a browser or in node.
+
+import createCore from "./core.mjs";
+import { Tokenizer } from "./tokenizers.min.mjs";
+
+const FORMAT = 1;
+// Tokens of a context that nobody has asked for.
+const MOST_UNASKED = 2048;
+// Of what is shown of a character whose bytes are not all there yet.
+const UNFINISHED = "\uFFFD";
+
+async function read(url, { integrity, signal } = {}) {
+  if (url.protocol === "file:") return readFile(url, integrity);
+  const response = await fetch(url, { integrity, signal });
+  if (!response.ok) throw new Error(`${url}: ${response.status} ${response.statusText}`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+// In node, whose fetch() knows no files.
+async function readFile(url, integrity) {
+  const [{ readFile }, { createHash }] = await Promise.all([
+    import("node:fs/promises"),
+    import("node:crypto"),
+  ]);
+  const bytes = new Uint8Array(await readFile(url));
+  const found = `sha256-${createHash("sha256").update(bytes).digest("base64")}`;
+  if (integrity && found !== integrity) throw new Error(`${url} is not as it was exported`);
+  return bytes;
+}
+
+const text = async (url, options) => new TextDecoder().decode(await read(url, options));
+const json = async (url, options) => JSON.parse(await text(url, options));
+
+// Lets the page, or the worker, take what has arrived meanwhile.
+function turn() {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
+  });
+}
+
+export async function load(folder = new URL(".", import.meta.url), options = {}) {
+  const { context, onProgress, signal } = options;
+  const at = (name) => new URL(name, folder);
+  const description = await json(at("model.json"), { signal });
+  if (description.format !== FORMAT)
+    throw new Error(`model.json has format ${description.format}, and this module reads ${FORMAT}`);
+  const [tokenizerJson, tokenizerConfig, wasmBinary] = await Promise.all([
+    json(at("tokenizer.json"), { signal }),
+    json(at("tokenizer_config.json"), { signal }),
+    read(at("core.wasm"), { signal }),
+  ]);
+  const core = await createCore({ wasmBinary });
+  const storage = new core.Storage(description.bytes);
+  let loaded = 0;
+  for (const { file, integrity } of description.pieces) {
+    const piece = await read(at(file), { integrity, signal });
+    storage.bytes().set(piece, loaded); // a new view: memory may have grown
+    loaded += piece.length;
+    onProgress?.(loaded, description.bytes);
+  }
+  const size = context ?? Math.min(description.trained_context ?? MOST_UNASKED, MOST_UNASKED);
+  const model = new core.LanguageModel(description, storage, size);
+  storage.delete(); // the model holds it
+  return new Model(description, size, model, new Tokenizer(tokenizerJson, tokenizerConfig));
+}
+
+export class Model {
+  #model;
+  #tokenizer;
+  #ends;
+  #busy = false;
+
+  constructor(description, context, model, tokenizer) {
+    this.name = description.name;
+    this.context = context;
+    this.sampling = Object.freeze({ ...description.sampling });
+    this.#model = model;
+    this.#tokenizer = tokenizer;
+    this.#ends = new Set(description.end_tokens);
+  }
+
+  encode(text) {
+    return this.#tokenizer.encode(text).ids;
+  }
+
+  decode(ids) {
+    return this.#tokenizer.decode(ids, { skip_special_tokens: true });
+  }
+
+  // The logits after these tokens, of a sequence of their own.
+  logits(ids) {
+    this.#model.reset();
+    this.#model.run(ids);
+    return Float32Array.from(this.#model.logits());
+  }
+
+  async *generate(prompt, options = {}) {
+    const { maxTokens = 256, seed = randomSeed(), signal, onToken, ...given } = options;
+    const sampling = { ...this.sampling };
+    for (const [name, value] of Object.entries(given)) {
+      if (!(name in sampling)) throw new Error(`generate() knows no option ${name}`);
+      if (!Number.isFinite(value)) throw new Error(`${name} is ${value} and no number`);
+      sampling[name] = value;
+    }
+    const [high, low] = words(seed);
+    if (this.#busy) throw new Error("the model is generating: wait for the end, or load it twice");
+    this.#busy = true;
+    try {
+      const ids = this.encode(prompt);
+      let shown = this.decode(ids).length;
+      this.#model.reset();
+      this.#model.run(ids);
+      for (let step = 0; step < maxTokens; ++step) {
+        await turn();
+        signal?.throwIfAborted();
+        const token = this.#model.choose(sampling, high, low, step);
+        if (this.#ends.has(token)) break;
+        ids.push(token);
+        onToken?.(token);
+        const whole = this.decode(ids);
+        const last = step + 1 === maxTokens || ids.length === this.context;
+        if (whole.length > shown && (last || !whole.endsWith(UNFINISHED))) {
+          yield whole.slice(shown);
+          shown = whole.length;
+        }
+        if (last) break;
+        this.#model.run([token]);
+      }
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  close() {
+    this.#model.delete();
+  }
+}
+
+// The high and the low half of a seed of 64 bits.
+function words(seed) {
+  if (typeof seed === "number" && !Number.isSafeInteger(seed))
+    throw new Error(`the seed ${seed} is no exact number: give a large one as a string or a BigInt`);
+  const whole = BigInt(seed);
+  if (whole !== BigInt.asUintN(64, whole)) throw new Error(`the seed ${seed} is not within 64 bits`);
+  return [Number(whole >> 32n), Number(whole & 0xffffffffn)];
+}
+
+function randomSeed() {
+  return crypto.getRandomValues(new BigUint64Array(1))[0];
+}

@@ -1,0 +1,23 @@
+// Runs an exported folder: node run_exported.mjs FOLDER < requests; answers on standard output.
+// A request is {prompt, options} for a text, or {ids} for the logits after them.
+
+import { readFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+
+const { load } = await import(new URL("oxibonsai.js", pathToFileURL(`${process.argv[2]}/`)));
+const model = await load();
+
+async function answer({ prompt, options, ids }) {
+  try {
+    if (ids) return { logits: Buffer.from(model.logits(ids).buffer).toString("base64") };
+    let text = "";
+    for await (const piece of model.generate(prompt, options)) text += piece;
+    return { ids: model.encode(prompt), text };
+  } catch (error) {
+    return { error: error.message };
+  }
+}
+
+const answers = [];
+for (const request of JSON.parse(readFileSync(0, "utf8"))) answers.push(await answer(request));
+console.log(JSON.stringify(answers));

@@ -1,0 +1,239 @@
+"""The folder for browsers: its graph, built again from its files alone, gives the model's logits."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import bert_folder
+import recurrent_model
+import tiny_model
+from oxibonsai import RequestError, UnsupportedError, _core
+from oxibonsai.architectures.families import BY_NAME, by_name
+from oxibonsai.cli.main import _run
+from oxibonsai.export.web_folder import CORE, write_web_folder
+from oxibonsai.loading import open_model
+from oxibonsai.models import load_model
+from oxibonsai.sampling import SamplingParams
+
+TOKENS = [5, 77, 5, 210, 33, 34, 1, 0]
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Path:
+    """In the place of what Emscripten makes, which is copied as it is."""
+    folder = tmp_path / "core"
+    folder.mkdir()
+    for name in CORE:
+        (folder / name).write_bytes(name.encode())
+    return folder
+
+
+def write(model: Path, folder: Path, core: Path) -> dict[str, Any]:
+    sampling = {**vars(SamplingParams()), "top_k": 17, "repetition_penalty": 1.25}
+    checkpoint = open_model(model)
+    made = write_web_folder(
+        checkpoint, folder, core=core, kv_type="f32", sampling=sampling, name="a model"
+    )
+    assert sorted(made) == sorted(folder.iterdir())
+    document: dict[str, Any] = json.loads((folder / "model.json").read_text())
+    return document
+
+
+def data_of(document: dict[str, Any], folder: Path) -> bytes:
+    pieces = []
+    for piece in document["pieces"]:
+        content = (folder / piece["file"]).read_bytes()
+        digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+        assert (piece["bytes"], piece["integrity"]) == (len(content), f"sha256-{digest}")
+        pieces.append(content)
+    data = b"".join(pieces)
+    assert len(data) == document["bytes"]
+    return data
+
+
+class Rebuilt:
+    """A graph by the calls of a description, as csrc/web/graph_reader.cc repeats them."""
+
+    def __init__(self, document: dict[str, Any], data: bytes) -> None:
+        self.graph = _core.Graph()
+        self._data = np.frombuffer(data, np.uint8)
+        self._weights = [self._weight(w) for w in document["weights"]]
+        self._values: list[_core.Value] = []
+        fields = {name: fields for name, _, fields, _ in _core.graph_ops()}
+        for method, arguments, named in document["calls"]:
+            given = [
+                self._read(a, kind)
+                for a, (_, kind, *_) in zip(arguments, fields.get(method, []), strict=False)
+            ]
+            if method == "add_paged_layer":
+                given = [_core.PagedLayer(*arguments[0])]
+            elif method == "add_slot":
+                given = arguments
+            elif method == "set_output":
+                given = [arguments[0], self._values[arguments[1]]]
+            kinds = {name: kind for name, kind, *_ in fields.get(method, [])}
+            by_name = {k: self._read(a, kinds[k]) for k, a in named.items()}
+            made = getattr(self.graph, method)(*given, **by_name)
+            made = made if isinstance(made, list | tuple) else [made]
+            self._values += [v for v in made if isinstance(v, _core.Value)]
+
+    def _weight(self, w: dict[str, Any]) -> _core.Weight:
+        group = {t["name"]: t for t in _core.quant_types()}[w["type"]]
+        row = w["cols"] // group["group"] * group["bytes"]
+        count = w["experts"] * w["rows"]
+        blocks = self._data[w["at"] : w["at"] + count * row].reshape(count, row)
+        return _core.Weight.from_blocks(w["name"], w["type"], blocks, w["cols"], w["experts"])
+
+    def _read(self, argument: Any, kind: str) -> Any:
+        if argument is None:
+            return None
+        if isinstance(argument, list):
+            return [self._read(a, "Weight" if "Weight" in kind else kind) for a in argument]
+        if isinstance(argument, dict):
+            at, size = argument["at"], 4 * argument["count"]
+            return self._data[at : at + size].view(np.float32)
+        if kind.startswith("Value"):
+            return self._values[argument]
+        return self._weights[argument] if kind.startswith("Weight") else argument
+
+
+def logits(graph: _core.Graph, device: _core.CpuDevice) -> npt.NDArray[np.float32]:
+    batch, slots = _core.Batch(), None
+    layers, entries = graph.paged_layers, graph.slot_entries
+    batch.add(TOKENS, pages=[0] if layers else [], outputs=len(TOKENS))
+    pools = [device.make_pages(layers, "f32", 1)] if layers else []
+    if entries:
+        slots = device.make_slots(entries, 1)
+    return device.compile(graph).run(batch, pools, slots)["logits"]
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "toyhybrid"])
+def test_the_description_is_the_model(
+    kind: str, tmp_path: Path, core: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.gguf"
+    if kind == "qwen3":
+        tiny_model.write(path)
+    else:
+        for name, family in by_name(recurrent_model.FAMILIES.values()).items():
+            monkeypatch.setitem(BY_NAME, name, family)
+        recurrent_model.write(path, kind)
+    document = write(path, tmp_path / "out", core)
+    rebuilt = Rebuilt(document, data_of(document, tmp_path / "out"))
+    device = _core.CpuDevice(1)
+    model = load_model(open_model(path), device)
+    found, wanted = logits(rebuilt.graph, device), logits(model.graph, device)
+    assert found.tobytes() == wanted.tobytes()
+    assert np.ptp(wanted) > 0
+
+
+def write_phi3(path: Path) -> None:
+    """A model whose q, k and v are one tensor, and gate and up another one."""
+    keys = {k: v for k, v in tiny_model.KEYS.items() if k.startswith("qwen3.")}
+    changes: dict[str, Any] = dict.fromkeys(keys)
+    of_heads = ("key_length", "value_length")
+    changes |= {k.replace("qwen3", "phi3"): v for k, v in keys.items() if not k.endswith(of_heads)}
+    changes["phi3.rope.dimension_count"] = (tiny_model.HIDDEN // tiny_model.HEADS, "u32")
+    changes["general.architecture"] = ("phi3", "str")
+    tensors: dict[str, Any] = {}
+    random = np.random.default_rng(3)
+    for i in range(tiny_model.LAYERS):
+        for name in ("attn_q", "attn_k", "attn_v", "attn_q_norm", "attn_k_norm", "ffn_gate"):
+            tensors[f"blk.{i}.{name}.weight"] = None
+        width = tiny_model.HIDDEN
+        for name, rows in {"qkv": 2 * width, "output": width}.items():
+            values = random.normal(0, 0.1, (rows, width)).astype(np.float16)
+            tensors[f"blk.{i}.attn_{name}.weight"] = (values.shape, 1, values.tobytes())
+        values = random.normal(0, 0.1, (2 * tiny_model.FF, width)).astype(np.float16)
+        tensors[f"blk.{i}.ffn_up.weight"] = (values.shape, 1, values.tobytes())
+    tiny_model.write(path, changes=changes, tensors=tensors)
+
+
+def test_rows_of_a_tensor_are_those(tmp_path: Path, core: Path) -> None:
+    write_phi3(tmp_path / "model.gguf")
+    document = write(tmp_path / "model.gguf", tmp_path / "out", core)
+    names = [w["name"] for w in document["weights"]]
+    assert len(set(names)) < len(names)
+    rebuilt = Rebuilt(document, data_of(document, tmp_path / "out"))
+    device = _core.CpuDevice(1)
+    model = load_model(open_model(tmp_path / "model.gguf"), device)
+    assert logits(rebuilt.graph, device).tobytes() == logits(model.graph, device).tobytes()
+
+
+def test_what_else_the_page_needs_is_there(tmp_path: Path, core: Path) -> None:
+    tiny_model.write(tmp_path / "model.gguf")
+    document = write(tmp_path / "model.gguf", tmp_path / "out", core)
+    assert document["end_tokens"] == [257]
+    assert document["trained_context"] == tiny_model.CONTEXT
+    assert document["kv_type"] == "f32"
+    assert document["name"] == "a model"
+    neutral = SamplingParams()
+    assert document["sampling"] == {
+        "temperature": neutral.temperature,
+        "topK": 17,
+        "topP": neutral.top_p,
+        "minP": neutral.min_p,
+        "repetitionPenalty": 1.25,
+        "repetitionWindow": neutral.repetition_window,
+        "presencePenalty": neutral.presence_penalty,
+        "frequencyPenalty": neutral.frequency_penalty,
+    }
+    for name in CORE:
+        assert (tmp_path / "out" / name).read_bytes() == name.encode()
+    assert json.loads((tmp_path / "out" / "tokenizer.json").read_text())["model"]["type"] == "BPE"
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert 'src="page.js"' in page
+    assert "http" not in page.replace("http-equiv", "")  # all of it is in the folder
+
+
+def test_the_tokenizer_of_others_is_the_recorded_one() -> None:
+    """As its package on npm has it; third_party/renew_page_scripts.py renews it."""
+    from oxibonsai.export import web_folder
+
+    vendor = Path(web_folder.__file__).parent / "web" / "vendor"
+    (record,) = json.loads((vendor / "versions.json").read_text())
+    found = {name: hashlib.sha256((vendor / name).read_bytes()) for name in web_folder.VENDOR}
+    assert {name: digest.hexdigest() for name, digest in found.items()} == record["sha256"]
+
+
+def test_a_folder_without_the_core_is_refused(tmp_path: Path, core: Path) -> None:
+    tiny_model.write(tmp_path / "model.gguf")
+    (core / "core.wasm").unlink()
+    with pytest.raises(RequestError, match=r"has no core\.wasm: build it with Emscripten"):
+        write(tmp_path / "model.gguf", tmp_path / "out", core)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_does_not_continue_texts_is_refused(tmp_path: Path, core: Path) -> None:
+    bert_folder.write(tmp_path / "model")
+    with pytest.raises(UnsupportedError, match="no model that continues a text"):
+        write(tmp_path / "model", tmp_path / "out", core)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_names_what_it_leaves_out(
+    tmp_path: Path, core: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stated = {
+        "general.sampling.temp": (0.25, "f32"),
+        "general.sampling.xtc_probability": (0.5, "f32"),
+    }
+    tiny_model.write(tmp_path / "model.gguf", changes={**stated})
+    line = ["export-web", str(tmp_path / "model.gguf"), str(tmp_path / "out"), "--core", str(core)]
+    assert _run([*line, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "xtc_probability 0.5" in printed.err
+    facts = json.loads(printed.out)
+    assert {Path(f["path"]) for f in facts["files"]} == set((tmp_path / "out").iterdir())
+    document = json.loads((tmp_path / "out" / "model.json").read_text())
+    assert math.isclose(document["sampling"]["temperature"], 0.25)
+    assert document["name"] == "tiny"

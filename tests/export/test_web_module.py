@@ -1,0 +1,120 @@
+"""The exported folder under node: ids, logits and texts are those of this package."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from native_build import needs_compiler
+from oxibonsai import _core
+from oxibonsai.loading import open_model
+from oxibonsai.models import load_model
+from oxibonsai.tokenizer.tokenizer import Tokenizer
+from web_folders import SEEDLINGS, export
+
+PROMPTS = (
+    "Once upon a time",
+    'Tom said: "It\'s a café!\n  What\tnow?" 12345 🐢',
+    " two  spaces, and the end of a line\n",
+)
+DRAWN = {"temperature": 0.9, "topK": 30, "topP": 0.9, "minP": 0.02, "seed": str(2**63 + 11)}
+
+pytestmark = [
+    pytest.mark.release,
+    pytest.mark.long("compiles the core to WebAssembly"),
+    pytest.mark.timeout(2400),
+    needs_compiler,
+]
+
+
+@pytest.fixture(scope="module", params=["seedling-1bit", "seedling-ternary"])
+def model(request: pytest.FixtureRequest) -> Path:
+    return SEEDLINGS / f"{request.param}.gguf"
+
+
+@pytest.fixture(scope="module")
+def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(model, tmp_path_factory.mktemp("exported"))
+
+
+def answers(folder: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        ["node", str(Path(__file__).with_name("run_exported.mjs")), str(folder)],
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def run(model: Path, prompt: str, *options: str) -> str:
+    line = [sys.executable, "-m", "oxibonsai", "run", "--raw", "-m", str(model), "-n", "60"]
+    done = subprocess.run([*line, *options, prompt], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_ids_are_those_of_the_tokenizer(model: Path, folder: Path) -> None:
+    tokenizer = Tokenizer.from_gguf(open_model(model).file)
+    found = answers(folder, [{"prompt": p, "options": {"maxTokens": 1}} for p in PROMPTS])
+    assert [a["ids"] for a in found] == [list(tokenizer.encode(p)) for p in PROMPTS]
+
+
+def test_logits_are_those_of_this_machine(model: Path, folder: Path) -> None:
+    """A prompt in one piece, one in several, and one that ends within a page."""
+    ids = [int(i) for i in np.random.default_rng(4).integers(3, 4096, 300)]
+    lengths = (1, 64, 300)
+    found = answers(folder, [{"ids": ids[:n]} for n in lengths])
+    device = _core.CpuDevice(1)
+    loaded = load_model(open_model(model), device)
+    for n, answer in zip(lengths, found, strict=True):
+        batch = _core.Batch()
+        batch.add(ids[:n], pages=list(range(5)), outputs=1)
+        pages = device.make_pages(loaded.graph.paged_layers, "f32", 5)
+        wanted = loaded.program(loaded.main_pass).run(batch, [pages])["logits"]
+        assert base64.b64decode(answer["logits"]) == wanted.tobytes()
+
+
+def test_texts_are_those_of_the_command_line(model: Path, folder: Path) -> None:
+    requests = [
+        {"prompt": PROMPTS[0], "options": {"maxTokens": 60, "temperature": 0}},
+        {"prompt": PROMPTS[0], "options": {"maxTokens": 60, **DRAWN}},
+        {"prompt": PROMPTS[0], "options": {"maxTokens": 60, "seed": 3}},  # the model's own settings
+    ]
+    lines = (
+        ["--temperature", "0"],
+        [
+            *("--temperature", "0.9", "--top-k", "30", "--top-p", "0.9", "--min-p", "0.02"),
+            *("--seed", str(2**63 + 11)),
+        ],
+        ["--seed", "3"],
+    )
+    found = answers(folder, requests)
+    wanted = [run(model, PROMPTS[0], *options) for options in lines]
+    assert [f"{PROMPTS[0]}{a['text']}\n" for a in found] == wanted
+    assert len(set(wanted)) == len(wanted)
+
+
+def test_what_cannot_be_done_is_an_error_with_a_sentence(model: Path, folder: Path) -> None:
+    requests: list[dict[str, Any]] = [
+        {"prompt": "a", "options": {"topk": 3}},
+        {"prompt": "a", "options": {"seed": -1}},
+        {"prompt": "a", "options": {"seed": 2**63 + 11}},
+        {"ids": [4096]},
+        {"ids": [3] * 513},
+    ]
+    found = [a["error"] for a in answers(folder, requests)]
+    assert found[0] == "generate() knows no option topk"
+    assert found[1] == "the seed -1 is not within 64 bits"
+    assert "give a large one as a string" in found[2]
+    assert "4096" in found[3]
+    assert found[4] == "the text has more than the 512 tokens of its context"
