@@ -3,7 +3,8 @@
 // WebAssembly promises no fused multiply-add (its relaxed one may round twice), so that one is made
 // of doubles: the product of two floats is exact in a double, and the sum, rounded to 53 bits and
 // then to 24, is what one rounding gives unless it lies halfway between two floats. Those few sums
-// are done again, each by itself.
+// are done again, each by itself. Subnormal floats, whose midpoints have other bits, don't count
+// (docs/arithmetic.md, rule 11).
 
 #include <wasm_simd128.h>
 
