@@ -24,7 +24,7 @@ from oxibonsai.mcp.result import MOST_CHARACTERS
 Start = Callable[..., McpServers]
 TOOLS = {
     "add", "note", "environment", "broken", "slow", "die", "huge", "controls", "picture",
-    "odd_name_here",
+    "odd_name_here", "visit",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mcp.server.mcpserver import MCPServer
 from mcp.types import CallToolResult, ImageContent, TextContent, ToolAnnotations
@@ -32,6 +32,12 @@ def note(text: str) -> str:
     with open(os.environ["NOTES"], "a", encoding="utf-8") as file:
         file.write(text + "\n")
     return "noted"
+
+
+@server.tool()
+def visit(city: Literal["Rome", "Oslo"]) -> str:
+    """Write a city to the file that NOTES names; any model can say its arguments."""
+    return f"{note(city)}: {city}"
 
 
 @server.tool()

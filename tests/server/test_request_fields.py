@@ -222,7 +222,7 @@ def test_parts_of_the_api_that_are_not_here_say_so(
     assert words in answer.get_json()["error"]["message"]
 
 
-@pytest.mark.parametrize("kind", ["web_search", "file_search", "code_interpreter", "mcp"])
+@pytest.mark.parametrize("kind", ["web_search", "file_search", "code_interpreter"])
 def test_hosted_tools_are_refused_by_name(model_client: FlaskClient, kind: str) -> None:
     tools = [{"type": kind}]
     for path, body in (

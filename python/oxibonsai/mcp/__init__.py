@@ -6,7 +6,7 @@ from oxibonsai.mcp.config import HttpServer, ServerConfig, StdioServer, read_con
 from oxibonsai.mcp.result import CallResult
 from oxibonsai.mcp.servers import McpServers
 from oxibonsai.mcp.state import ServerState
-from oxibonsai.mcp.tool import McpTool
+from oxibonsai.mcp.tool import McpTool, model_name
 
 __all__ = [
     "CallResult",
@@ -16,5 +16,6 @@ __all__ = [
     "ServerConfig",
     "ServerState",
     "StdioServer",
+    "model_name",
     "read_config",
 ]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from oxibonsai.errors import RequestError, needs_extra
+from oxibonsai.mcp.config import HttpServer
 from oxibonsai.mcp.result import CallResult
 from oxibonsai.mcp.tool import McpTool
 from oxibonsai.output.tools.request import MAX_TOOLS
@@ -128,6 +130,15 @@ class McpServers:
             self._told.add(notice)
             self._notice(notice)
 
+    def config(self, name: str) -> ServerConfig | None:
+        """Return the configuration of a server by its name."""
+        return next((c for c in self._configs if c.name == name), None)
+
+    def config_at(self, url: str) -> HttpServer | None:
+        """Return the configuration of the server at an address, letter by letter."""
+        found = (c for c in self._configs if isinstance(c, HttpServer) and c.url == url)
+        return next(found, None)
+
     def call(
         self, name: str, arguments: dict[str, Any], look: Callable[[], None] = lambda: None
     ) -> CallResult:
@@ -141,6 +152,20 @@ class McpServers:
         Raises:
             RequestError: There is no such tool.
         """
+        with contextlib.closing(self.follow(name, arguments)) as call:
+            for result in call:
+                if result is not None:
+                    return result
+                look()
+        raise AssertionError("a call ends with a result")
+
+    def follow(
+        self, name: str, arguments: dict[str, Any]
+    ) -> Generator[CallResult | None, None, None]:
+        """Do what :meth:`call` does; yield None now and then, and at the end the result.
+
+        The call is cancelled if the generator is closed before its end.
+        """
         tool = next((t for t in self.tools() if t.name == name), None)
         if tool is None:
             raise RequestError(f"there is no tool {name[:80]!r} of an MCP server", param="tool")
@@ -149,13 +174,15 @@ class McpServers:
         try:
             while True:
                 try:
-                    return future.result(_POLL_SECONDS)
+                    yield future.result(_POLL_SECONDS)
+                    return
                 except concurrent.futures.TimeoutError:
                     if future.done():
                         raise
-                    look()
                 except concurrent.futures.CancelledError:
-                    return CallResult("The call was ended with the MCP servers.", failed=True)
+                    yield CallResult("The call was ended with the MCP servers.", failed=True)
+                    return
+                yield None
         finally:
             future.cancel()
 

@@ -48,6 +48,11 @@ class McpTool:
         return {"type": "function", "function": function}
 
 
+def model_name(server: str, tool: str) -> str:
+    """Return the model's name for a tool: server and tool, with `_` for what no name may have."""
+    return _FOREIGN.sub("_", f"{server}_{tool}")
+
+
 def read_tool(server: str, listed: types.Tool) -> McpTool:
     """Return a tool that a server lists.
 
@@ -57,7 +62,7 @@ def read_tool(server: str, listed: types.Tool) -> McpTool:
     description = listed.description or ""
     hints = listed.annotations
     tool = McpTool(
-        name=_FOREIGN.sub("_", f"{server}_{listed.name}"),
+        name=model_name(server, listed.name),
         server=server,
         tool=listed.name,
         title=(listed.title or listed.name)[:200],

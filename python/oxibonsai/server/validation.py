@@ -51,7 +51,10 @@ def as_body(model: type[Body], value: Any) -> Body:
         return model.model_validate(value)
     except ValidationError as e:
         error = _telling(e.errors(include_url=False), value)
-        param = ".".join(_path(error, value)) or None
+        path = _path(error, value)
+        if _is_tool(error) and path[-1] != "type":
+            path.append("type")  # by which a tool is one of a union
+        param = ".".join(path) or None
         raise ApiError(400, _sentence(error, param, model), param=param) from None
 
 
@@ -103,7 +106,8 @@ def _reason(error: ErrorDetails) -> str:
     if _is_image(error):
         return _NO_IMAGES
     if _is_tool(error):
-        return f"it is {error['input']!r}, but {ONLY_FUNCTIONS}"
+        kind = error["ctx"]["tag"] if error["type"] == "union_tag_invalid" else error["input"]
+        return f"it is {str(kind)[:_LONGEST_NAME]!r}, but {ONLY_FUNCTIONS}"
     # Our own message, without pydantic's prefix.
     return str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
 
@@ -119,6 +123,8 @@ def _is_image(error: ErrorDetails) -> bool:
 def _is_tool(error: ErrorDetails) -> bool:
     """Return whether the error is about the kind of a tool on offer."""
     place = error["loc"]
+    if error["type"] == "union_tag_invalid":
+        return len(place) == 2 and place[0] == "tools"
     return error["type"] == "literal_error" and place[0] == "tools" and place[-1] == "type"
 
 

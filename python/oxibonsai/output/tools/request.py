@@ -12,11 +12,10 @@ from oxibonsai.errors import RequestError
 MAX_TOOLS = 128
 MAX_NAME = 128  # characters of a name: Anthropic's bound; OpenAI's is 64
 
-# Why hosted tools and MCP servers are refused, and what to do.
+# Why hosted tools are refused, and what to do.
 ONLY_FUNCTIONS = (
-    "this server runs no tools itself while it answers, neither hosted ones nor those of MCP servers; "
-    "offer a function in its place, and run it in the client (POST /tools calls those of "
-    "--mcp-servers-config)"
+    "this server runs no tools itself while it answers, but for mcp in /v1/responses, which calls the "
+    "servers of --mcp-servers-config; offer a function in its place, and run it in the client"
 )
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
 

@@ -1,6 +1,6 @@
 """``/tools``, as llama-server has it: the tools of MCP servers, and calls of them.
 
-Whoever calls decides what is called: nothing here asks. The server calls no tool for a model by itself.
+Whoever calls decides what is called: nothing here asks. For a model, only ``/v1/responses`` calls tools.
 """
 
 from __future__ import annotations

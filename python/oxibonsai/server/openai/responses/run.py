@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Generator, Iterator
 
+from oxibonsai.mcp import CallResult
 from oxibonsai.output import Delta
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.errors import as_api_error
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.openai.logprobs import ShownTokens, chat_form
 from oxibonsai.server.openai.responses.output import Event, OutputWriter, copy_item
+from oxibonsai.server.openai.responses.replies import MOST_REPLIES, Replies
 from oxibonsai.server.openai.schemas.responses import ResponseRequest
-from oxibonsai.server.openai.timings import PromptProgress, reasoning_tokens, timings
+from oxibonsai.server.openai.timings import PromptProgress, timings
 from oxibonsai.server.stores import Object
 from oxibonsai.server.stores.collection import new_id
-from oxibonsai.tokenizer import Tokenizer
 
 # Events that have timings if requested; the last one stands for every final event.
 _TIMED = ("response.output_text.delta", "response.completed")
@@ -75,11 +77,12 @@ def _tool_choice(request: ResponseRequest) -> str | Object:
 
 
 class ResponseRun:
-    """Follows a generation; iterate over :meth:`events`, then read ``response``.
+    """Follows the replies of a response; iterate over :meth:`events`, then read ``response``.
 
     Args:
         response: Made by :func:`new_response`; updated during generation.
-        tokenizer: Counts reasoning tokens.
+        replies: What generates them; the caller begins and closes it.
+        listed: Labels of MCP servers whose tools the conversation lists already.
         logprobs: Whether log-probabilities were requested.
         timed: Whether text deltas and the last event have timings.
         progress: Whether events report the progress of the prompt.
@@ -90,22 +93,27 @@ class ResponseRun:
     def __init__(
         self,
         response: Object,
-        tokenizer: Tokenizer,
+        replies: Replies,
         *,
+        listed: Container[str] = (),
         logprobs: bool = False,
         timed: bool = False,
         progress: bool = False,
         always_completed: bool = False,
     ) -> None:
         self.response = response
-        self._tokenizer = tokenizer
+        self._replies = replies
+        self._listed = listed
         self._logprobs = logprobs
         self._timed = timed
         self._progress = progress
         self._always_completed = always_completed
-        self._enough = False
+        self._calls = 0  # of earlier replies, and those that were approved
+        self._calls_in_reply = 0
+        self._enough = False  # calls
+        self._is_cut = False  # between two replies
         summary = response["reasoning"]["summary"] is not None
-        self._writer = OutputWriter(summary=summary)
+        self._writer = OutputWriter(summary=summary, hosted=replies.hosted.by_name)
         self._shown: ShownTokens | None = None
         self._number = 0
         self.error: Exception | None = None
@@ -127,9 +135,7 @@ class ResponseRun:
         """Return the last event of a response that was cancelled before it was started."""
         return self._last("cancelled")
 
-    def events(
-        self, generation: Generation, cancelled: Callable[[], bool]
-    ) -> Iterator[Event | None]:
+    def events(self, cancelled: Callable[[], bool]) -> Generator[Event | None, None, None]:
         """Yield all events up to the last; None when there was no output for a while.
 
         If the engine raises an error, the response fails. If iteration is stopped early, the response
@@ -137,40 +143,112 @@ class ResponseRun:
         """
         self.response["status"] = "in_progress"
         yield self._emit("response.in_progress")
-        progress = PromptProgress(generation) if self._progress else None
         try:
-            for _, delta in generation.stream():
-                for report in progress.new_reports() if progress else ():
-                    yield self._emit("response.in_progress", prompt_progress=report)
-                if cancelled() or self._is_one_call_too_many(delta):
-                    break
-                if delta is None:
-                    yield None
-                    continue
-                for event in self._writer.feed(delta, self._new_logprobs(generation)):
-                    yield self._numbered(event | self._timings(generation, event["type"]))
+            goes_on = yield from self._beginning(cancelled)
+            while goes_on:
+                goes_on = yield from self._reply(cancelled)
         except Exception as e:
             yield from self.fail(e)
             return
-        yield from self.end(generation, cancelled=cancelled())
+        yield from self.end(cancelled=cancelled())
 
-    def end(self, generation: Generation, *, cancelled: bool) -> Iterator[Event]:
+    def _beginning(self, cancelled: Callable[[], bool]) -> Generator[Event | None, None, bool]:
+        """Yield the events before the first reply; return whether it can begin."""
+        replies = self._replies
+        for tools in replies.hosted.lists:
+            if tools.label not in self._listed:
+                yield from self._all_numbered(self._writer.add_list(tools))
+        if not replies.approved:
+            return True
+        for asked in replies.approved:
+            yield from self._all_numbered(self._writer.add_approved(asked))
+        self._calls = len(replies.approved)
+        yield from self._make_calls(cancelled)
+        if cancelled():
+            return False
+        replies.follow(self._writer.items, may_call=self._may_call())
+        return True
+
+    def _reply(self, cancelled: Callable[[], bool]) -> Generator[Event | None, None, bool]:
+        """Yield the events of a reply and its calls; return whether another reply follows."""
+        generation, writer = self._replies.generation, self._writer
+        assert generation is not None
+        writer.begin_reply()
+        self._shown, self._calls_in_reply = None, 0
+        progress = PromptProgress(generation) if self._progress else None
+        for _, delta in generation.stream():
+            for report in progress.new_reports() if progress else ():
+                yield self._emit("response.in_progress", prompt_progress=report)
+            if cancelled() or self._is_one_call_too_many(delta):
+                break
+            if delta is None:
+                yield None
+                continue
+            for event in writer.feed(delta, self._new_logprobs(generation)):
+                yield self._numbered(event | self._timings(generation, event["type"]))
+        if cancelled() or self._status() != "completed":
+            return False
+        yield from self._all_numbered(writer.end_reply(complete=True))
+        self._calls += self._calls_in_reply
+        if not writer.calls:
+            return False
+        self._replies.close()  # its place is free while the tools run
+        yield from self._make_calls(cancelled)
+        if cancelled() or writer.waits_for_client:
+            return False
+        most = self.response["max_output_tokens"]
+        self._is_cut = most is not None and self._replies.tokens >= most
+        if self._is_cut:
+            return False
+        self._enough = False
+        self._replies.follow(writer.items, may_call=self._may_call())
+        return True
+
+    def _make_calls(self, cancelled: Callable[[], bool]) -> Iterator[Event | None]:
+        for item in list(self._writer.calls):
+            if cancelled():
+                return
+            call = self._replies.hosted.call(item["server_label"], item["name"], item["arguments"])
+            result: CallResult | None = None
+            with contextlib.closing(call):
+                for result in call:
+                    if result is None:
+                        if cancelled():
+                            return
+                        yield None
+            assert result is not None
+            yield from self._all_numbered(self._writer.add_result(item, result))
+
+    def _may_call(self) -> bool:
+        most = self.response["max_tool_calls"]
+        is_last = self._replies.count + 1 >= MOST_REPLIES
+        return not is_last and (most is None or self._calls < most)
+
+    def _status(self) -> str:
+        """Return how the response stands where the last reply ended."""
+        generation = self._replies.generation
+        choices = generation.choices if generation is not None else []
+        reason = choices[0].finish_reason if choices else None
+        if self._enough:
+            return "completed"
+        if reason is None:
+            return "cancelled"
+        return "incomplete" if reason == "length" or self._is_cut else "completed"
+
+    def end(self, *, cancelled: bool) -> Iterator[Event]:
         """Yield the last events, when generation has ended or is cancelled."""
-        reason = generation.choices[0].finish_reason if generation.choices else None
-        status = "incomplete" if reason == "length" and not self._enough else "completed"
-        if cancelled or (reason is None and not self._enough):
-            status = "cancelled"
+        status = "cancelled" if cancelled else self._status()
         if status == "incomplete":
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
-        for event in self._writer.finish(complete=status == "completed"):
-            yield self._numbered(event)
-        self.response["usage"] = self._usage(generation)
-        yield self._last(status, **self._timings(generation, _TIMED[-1]))
+        yield from self._all_numbered(self._writer.finish(complete=status == "completed"))
+        self.response["usage"] = self._replies.usage()
+        generation = self._replies.generation
+        told = self._timings(generation, _TIMED[-1]) if generation is not None else {}
+        yield self._last(status, **told)
 
     def fail(self, error: Exception) -> Iterator[Event]:
         """Yield the last events of a response that failed."""
-        for event in self._writer.finish(complete=False):
-            yield self._numbered(event)
+        yield from self._all_numbered(self._writer.finish(complete=False))
         self.error = error
         told = as_api_error(error)
         code = "rate_limit_exceeded" if told.status == 429 else "server_error"
@@ -178,9 +256,11 @@ class ResponseRun:
         yield self._last("failed")
 
     def _is_one_call_too_many(self, delta: Delta | None) -> bool:
-        """Return whether the model starts a call beyond ``max_tool_calls``; the response ends before it."""
+        """Return whether the model starts a call beyond ``max_tool_calls``; the reply ends before it."""
         call, most = delta and delta.tool_call, self.response["max_tool_calls"]
-        self._enough = bool(call and most is not None and call.index >= most)
+        if call:
+            self._enough = most is not None and self._calls + call.index >= most
+            self._calls_in_reply = call.index + (not self._enough)
         return self._enough
 
     def _timings(self, generation: Generation, kind: str) -> Event:
@@ -199,6 +279,9 @@ class ResponseRun:
         self.response["output"] = [copy_item(i) for i in self._writer.items]
         return self._numbered({"type": kind, "response": dict(self.response), **more})
 
+    def _all_numbered(self, events: list[Event]) -> Iterator[Event]:
+        yield from map(self._numbered, events)
+
     def _numbered(self, event: Event) -> Event:
         event["sequence_number"] = self._number
         self._number += 1
@@ -209,19 +292,5 @@ class ResponseRun:
         if not self._logprobs:
             return []
         if self._shown is None:
-            self._shown = ShownTokens(generation.choices[0], self._tokenizer)
-        return chat_form(self._shown.take(), self._tokenizer)
-
-    def _usage(self, generation: Generation) -> Object:
-        reasoning = reasoning_tokens(generation, self._tokenizer)
-        given, made = generation.prompt_tokens, generation.completion_tokens
-        return {
-            "input_tokens": given,
-            "input_tokens_details": {
-                "cached_tokens": generation.cached_tokens,
-                "cache_write_tokens": 0,
-            },
-            "output_tokens": made,
-            "output_tokens_details": {"reasoning_tokens": reasoning},
-            "total_tokens": given + made,
-        }
+            self._shown = ShownTokens(generation.choices[0], self._replies.tokenizer)
+        return chat_form(self._shown.take(), self._replies.tokenizer)

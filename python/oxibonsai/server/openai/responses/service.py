@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from flask import Response, jsonify, request
 
-from oxibonsai.chat import PreparedPrompt
-from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.elsewhere import Elsewhere, looks, wait_until_ended
 from oxibonsai.server.errors import ApiError
 from oxibonsai.server.http.client import watched
@@ -21,8 +19,10 @@ from oxibonsai.server.openai.responses.history import (
     summary_request,
     summary_tokens,
 )
+from oxibonsai.server.openai.responses.hosted import HostedTools, read_hosted_tools
 from oxibonsai.server.openai.responses.items import new_items, stored_items
 from oxibonsai.server.openai.responses.output import Event
+from oxibonsai.server.openai.responses.replies import Replies, next_prompt
 from oxibonsai.server.openai.responses.request import prepare_response, sampling
 from oxibonsai.server.openai.responses.run import ENDED, ResponseRun, new_response
 from oxibonsai.server.openai.schemas.responses import InputTokensRequest, ResponseRequest
@@ -30,7 +30,6 @@ from oxibonsai.server.server import Server
 from oxibonsai.server.sse import frame, stream_response
 from oxibonsai.server.storage_limit import check_room
 from oxibonsai.server.stores import NoSuchObjectError, Object
-from oxibonsai.server.submitter import Submitter
 from oxibonsai.server.validation import check_model
 
 # A response that failed or was cancelled is no part of its conversation.
@@ -67,17 +66,15 @@ class ResponseService:
         if body.store is not False or body.conversation is not None:
             check_room()
         submitter = self._app.submitter
-        engine = submitter.engine
         items = new_items(body.input) if body.conversation else stored_items(body.input)
-        limit = PromptLimit(engine.ctx_size)
-        # Not kept here while the response is generated.
-        prepared = prepare_response(submitter, body, [*self._earlier(owner, body, limit), *items])
-        params = sampling(engine, body, submitter.settings, prepared.thinks)
-        response = new_response(body, submitter.model_id, params)
+        hosted = read_hosted_tools(self._app.mcp, body)
+        replies, listed = self._replies(owner, body, items, hosted)
+        response = new_response(body, submitter.model_id, replies.params)
         run = ResponseRun(
             response,
-            engine.tokenizer,
-            logprobs=params.logprobs,
+            replies,
+            listed=listed,
+            logprobs=replies.params.logprobs,
             timed=bool(body.timings_per_token),
             progress=bool(body.return_progress),
             always_completed=always_completed,
@@ -85,11 +82,34 @@ class ResponseService:
         record = {"id": response["id"], "response": response, "input": items}
         record |= self._elsewhere.mark
         if body.background:
-            PromptLimit(engine.ctx_size).check_count(len(prepared.ids))
-            return self._in_background(owner, body, record, run, prepared, params)
+            PromptLimit(submitter.engine.ctx_size).check_count(len(replies.prepared.ids))
+            return self._in_background(owner, body, record, run, replies)
         if body.stream:
-            return self._as_stream(owner, record, run, prepared, params)
-        return self._at_once(owner, record, run, prepared, params)
+            return self._as_stream(owner, record, run, replies)
+        return self._at_once(owner, record, run, replies)
+
+    def _replies(
+        self, owner: str, body: ResponseRequest, items: list[Object], hosted: HostedTools
+    ) -> tuple[Replies, set[str]]:
+        """Return what generates the replies, and the MCP servers that the conversation lists.
+
+        Earlier items are kept no longer than this takes, unless further replies need them.
+        """
+        submitter = self._app.submitter
+        limit = PromptLimit(submitter.engine.ctx_size)
+        conversation = [*self._earlier(owner, body, limit), *items]
+        approved = hosted.approved(conversation, items)
+        prepared = prepare_response(submitter, body, conversation, hosted)
+        params = sampling(submitter.engine, body, submitter.settings, prepared.thinks)
+        following = None
+        if hosted.lists:
+            following = next_prompt(submitter, body, conversation, hosted)
+        replies = Replies(
+            submitter, prepared, params, hosted=hosted, approved=approved, following=following,
+            owner=owner,
+        )  # fmt: skip
+        lists = (item for item in conversation if item["type"] == "mcp_list_tools")
+        return replies, {item["server_label"] for item in lists}
 
     def count(self, owner: str, body: InputTokensRequest) -> int:
         """Return the number of tokens in the prompt of a response; 0 if there is no input at all."""
@@ -99,7 +119,8 @@ class ResponseService:
         items = [*self._earlier(owner, body, limit), *stored_items(body.input)]
         if not (items or body.instructions):
             return 0
-        return len(prepare_response(self._app.submitter, body, items, runs=False).ids)
+        hosted = read_hosted_tools(self._app.mcp, body)
+        return len(prepare_response(self._app.submitter, body, items, hosted, runs=False).ids)
 
     def compact(self, owner: str, body: InputTokensRequest) -> Object:
         """Return a summary of the conversation, which is not stored."""
@@ -116,7 +137,8 @@ class ResponseService:
         request = ResponseRequest.model_validate({"max_output_tokens": most, "temperature": 0})
         params = sampling(engine, request, submitter.settings, prepared.thinks)
         response = new_response(request, submitter.model_id, params)
-        self._finish(ResponseRun(response, engine.tokenizer), prepared, params)
+        replies = Replies(submitter, prepared, params)
+        self._finish(ResponseRun(response, replies), replies)
         return compacted(items, response)
 
     def follow(self, owner: str, record: Object, after: int | None) -> Response:
@@ -210,19 +232,19 @@ class ResponseService:
         owner: str,
         record: Object,
         run: ResponseRun,
-        prepared: PreparedPrompt,
-        params: SamplingParams,
+        replies: Replies,
     ) -> Response:
-        self._finish(run, prepared, params)
+        self._finish(run, replies)
         if run.response["store"]:
             self._store.create(owner, record)
         self._continue_conversation(owner, record)
         return jsonify(run.response)
 
-    def _finish(self, run: ResponseRun, prepared: PreparedPrompt, params: SamplingParams) -> None:
+    def _finish(self, run: ResponseRun, replies: Replies) -> None:
         """Generate until the end, or until the client disconnects."""
-        with self._app.submitter.prompt(prepared, params) as generation:
-            for _ in watched(run.events(generation, lambda: False), request.environ):
+        replies.begin()
+        with contextlib.closing(replies), contextlib.closing(run.events(lambda: False)) as events:
+            for _ in watched(events, request.environ):
                 pass
         if run.error is not None:
             raise run.error
@@ -232,11 +254,11 @@ class ResponseService:
         owner: str,
         record: Object,
         run: ResponseRun,
-        prepared: PreparedPrompt,
-        params: SamplingParams,
+        replies: Replies,
     ) -> Response:
-        generation = self._app.submitter.prompt(prepared, params)
+        replies.begin()
         stored = run.response["store"]
+        events = run.events(lambda: False)
 
         def save() -> None:
             if stored:
@@ -245,7 +267,7 @@ class ResponseService:
 
         def frames() -> Iterator[str | None]:
             yield event_frame(run.created())
-            for event in run.events(generation, lambda: False):
+            for event in events:
                 # Stored before the last event is sent, so that the client can then fetch it.
                 if event is not None and run.ended:
                     save()
@@ -253,17 +275,18 @@ class ResponseService:
 
         def close() -> None:
             try:
+                events.close()
                 if not run.ended:
-                    list(run.end(generation, cancelled=True))
+                    list(run.end(cancelled=True))
                     save()
             finally:
-                generation.close()
+                replies.close()
 
         try:
             if stored:
                 self._store.create(owner, record)
         except BaseException:
-            generation.close()
+            replies.close()
             raise
         return stream_response(frames(), close=close, stopping=lambda: self._lifecycle.stopping)
 
@@ -273,8 +296,7 @@ class ResponseService:
         body: ResponseRequest,
         record: Object,
         run: ResponseRun,
-        prepared: PreparedPrompt,
-        params: SamplingParams,
+        replies: Replies,
     ) -> Response:
         key: Key = (owner, record["id"])
         task = self._tasks.reserve(key)
@@ -286,11 +308,11 @@ class ResponseService:
         task.publish(run.created())
         task.publish(run.queued())
         answer = None if body.stream else jsonify(run.response)
-        lease, submitter = self._app.keep_model(), self._app.submitter
+        lease = self._app.keep_model()
 
         def work(task: BackgroundTask) -> None:
             with lease:
-                self._work(owner, record, run, prepared, params, task, submitter)
+                self._work(owner, record, run, replies, task)
 
         self._tasks.start(key, task, work)
         return answer or self._follow(task, 0)
@@ -300,10 +322,8 @@ class ResponseService:
         owner: str,
         record: Object,
         run: ResponseRun,
-        prepared: PreparedPrompt,
-        params: SamplingParams,
+        replies: Replies,
         task: BackgroundTask,
-        submitter: Submitter,
     ) -> None:
         def publish(event: Event) -> None:
             if run.ended:
@@ -315,8 +335,9 @@ class ResponseService:
             publish(run.withdrawn())
             return
         try:
-            with submitter.prompt(prepared, params) as generation:
-                for event in run.events(generation, lambda: task.cancelled):
+            replies.begin()
+            with contextlib.closing(replies):
+                for event in run.events(lambda: task.cancelled):
                     if event is not None:
                         publish(event)
                     if event is not None and event["type"] == "response.in_progress":

@@ -8,6 +8,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from oxibonsai.server.openai.schemas.mcp import (
+    HostedMcpTool,
+    McpApprovalRequestItem,
+    McpApprovalResponseItem,
+    McpCallItem,
+    McpListToolsItem,
+    NamedMcpTool,
+)
 from oxibonsai.server.sampling_fields import SamplingFields
 from oxibonsai.server.schemas.fields import MOST_MESSAGES, MOST_TOOLS, Effort, Fields, Metadata
 from oxibonsai.server.schemas.known import TextRequest
@@ -156,7 +164,15 @@ class ReasoningItem(Fields):
 
 
 Item = Annotated[
-    MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem | CompactionItem,
+    MessageItem
+    | FunctionCallItem
+    | FunctionCallOutputItem
+    | ReasoningItem
+    | CompactionItem
+    | McpListToolsItem
+    | McpCallItem
+    | McpApprovalRequestItem
+    | McpApprovalResponseItem,
     Field(discriminator="type"),
 ]
 
@@ -183,7 +199,7 @@ class AllowedTools(Fields):
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[NamedFunction]
+    tools: list[Annotated[NamedFunction | NamedMcpTool, Field(discriminator="type")]]
 
 
 class PlainFormat(Fields):
@@ -242,10 +258,12 @@ class InputTokensRequest(Fields):
     conversation: ConversationReference | None = Field(
         None, description="The conversation whose items come first, or its id."
     )
-    tools: list[FunctionTool] = Field(default_factory=list, max_length=MOST_TOOLS)
+    tools: list[Annotated[FunctionTool | HostedMcpTool, Field(discriminator="type")]] = Field(
+        default_factory=list, max_length=MOST_TOOLS
+    )
     tool_choice: (
         Literal["none", "auto", "required"]
-        | Annotated[NamedFunction | AllowedTools, Field(discriminator="type")]
+        | Annotated[NamedFunction | NamedMcpTool | AllowedTools, Field(discriminator="type")]
     ) = "auto"
     parallel_tool_calls: bool | None = True
     text: TextField = TextField()
