@@ -26,6 +26,7 @@ INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
   const bool adds = token < tokens.last && row < args.rows;
   const uint64_t x_groups = uint64_t(token) * segments;
   RowSum sum = empty_row();
+  Place place = first_place(args);
   for (uint32_t first = 0; first < segments; first += 32) {
     const uint32_t segment = first + lane;
     if (segment < segments) {
@@ -56,8 +57,9 @@ INLINE void gemv(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
     if (adds)
       for (uint32_t i = 0; i < smaller(32u, segments - first); ++i) {
         const uint64_t x_group = x_groups + first + i;
-        sum = add_segment<F>(sum, weights, args, row, first + i, isums[thread_id * GEMV_PITCH + i],
+        sum = add_segment<F>(sum, weights, args, row, place, isums[thread_id * GEMV_PITCH + i],
                              scales[x_group], sums[x_group]);
+        place = next_place(args, place);
       }
     BARRIER();
   }

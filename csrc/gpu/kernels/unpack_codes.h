@@ -123,6 +123,30 @@ INLINE RowSum empty_row() {
   return sum;
 }
 
+// The segments of a row in their order, and the blocks that they belong to: counted, since a
+// division costs as much as all that is added.
+struct Place {
+  uint32_t segment, left;  // in the segment's block, with itself
+  uint64_t block;          // of the row's first value in a plane, plane_rows for each
+};
+
+INLINE Place first_place(ARGS(LinearArgs) args) {
+  Place p;
+  p.segment = 0;
+  p.left = args.group / 32;
+  p.block = 0;
+  return p;
+}
+
+INLINE Place next_place(ARGS(LinearArgs) args, Place p) {
+  p.segment = p.segment + 1;
+  p.left = p.left - 1;
+  if (p.left != 0) return p;
+  p.left = args.group / 32;
+  p.block = p.block + args.plane_rows;
+  return p;
+}
+
 // The scale (or minimum) of a block of a row.
 INLINE float block_scale(GLOBAL const uint8_t* weights, uint64_t plane, uint64_t index,
                          uint32_t wide) {
@@ -132,8 +156,8 @@ INLINE float block_scale(GLOBAL const uint8_t* weights, uint64_t plane, uint64_t
 
 template <class F>
 INLINE RowSum add_segment(RowSum sum, GLOBAL const uint8_t* weights, ARGS(LinearArgs) args,
-                          uint64_t row, uint32_t segment, int32_t isum, float scale_x,
-                          int32_t sums) {
+                          uint64_t row, Place place, int32_t isum, float scale_x, int32_t sums) {
+  const uint32_t segment = place.segment;
   if (F::kHalves) {
     for (uint32_t half_index = 0; half_index < 2; ++half_index) {
       const int32_t part = half_index == 0 ? first_minus_sum(isum) : last_minus_sum(isum);
@@ -155,9 +179,8 @@ INLINE RowSum add_segment(RowSum sum, GLOBAL const uint8_t* weights, ARGS(Linear
     sum.low = F::kScale == 32 ? fused(float(min[segment * args.plane_rows + row]), offset, sum.low)
                               : offset;
   }
-  const uint32_t in_block = args.group / 32;
-  if ((segment + 1) % in_block != 0) return sum;
-  const uint64_t block = uint64_t(segment / in_block) * args.plane_rows + row;
+  if (place.left != 1) return sum;
+  const uint64_t block = place.block + row;
   sum.row = fused(block_scale(weights, args.d, block, args.wide), sum.inner, sum.row);
   if (F::kMin) {
     const float m = block_scale(weights, args.m, block, 0);
