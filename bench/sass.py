@@ -536,6 +536,15 @@ def measure(name: str, machine: Machine, arch: int) -> dict[str, Any]:
     }
 
 
+def report(
+    kernels: Sequence[str], archs: Sequence[int], cache: Path = ROOT / "build" / "sass"
+) -> list[dict[str, Any]]:
+    """Compile and measure kernels; return a line for each of them and each architecture."""
+    compiler, source = Compiler(cache), source_of(kernels)
+    machines = {arch: compiler.compile(source, kernels, arch) for arch in archs}
+    return [measure(name, machines[arch], arch) for name in kernels for arch in archs]
+
+
 def passed_budgets(line: dict[str, Any], budget: dict[str, float]) -> list[str]:
     """Return a sentence for each figure of a kernel that is above its budget."""
     return [
@@ -575,9 +584,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in kernels:
         if name not in KERNELS or name not in budgets:
             parser.error(f"{name} has no entry in bench/sass.py's KERNELS or in {options.budgets}")
-    compiler, source = Compiler(options.cache), source_of(kernels)
-    machines = {arch: compiler.compile(source, kernels, arch) for arch in archs}
-    lines = [measure(name, machines[arch], arch) for name in kernels for arch in archs]
+    lines = report(kernels, archs, options.cache)
     print(table(lines))
     if options.json:
         options.json.write_text(json.dumps(lines, indent=1) + "\n")

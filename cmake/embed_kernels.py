@@ -54,7 +54,7 @@ def compile_ptx(nvcc: str, source: str, generation: int, version: str) -> str:
         older = relabelled(text, version)
         ptx.write_text(older)
         ptxas = Path(nvcc).resolve().with_name("ptxas")
-        check = [ptxas, f"--gpu-name=sm_{generation}", "-o", "/dev/null", ptx]
+        check: list[str | Path] = [ptxas, f"--gpu-name=sm_{generation}", "-o", "/dev/null", ptx]
         accepted = ptxas.exists() and subprocess.run(check, capture_output=True).returncode == 0
         if not accepted:
             print(f"warning: the PTX for sm_{generation} asks for a recent driver", file=sys.stderr)
