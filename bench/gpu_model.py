@@ -135,14 +135,15 @@ class Counts:
 def gemv(counts: Counts, rows: int, cols: int) -> Work:
     """One token through a matrix: a block has 16 rows, and 1,024 columns at a time.
 
-    It waits for weights, then for one warp's ordered sum, and in that for the scale of each block
-    of weights.
+    It waits for weights, for their scales, for those of activations; then each thread makes the sums
+    of a row's block of weights, and a thread for each row adds up its blocks.
     """
     kernel = "gemv_q1_1"
-    steps = -(-cols // 1024)
-    # Of a warp for 32 segments of 16 rows: the unit is a lane's instructions for one weight.
-    ordered = counts.part(kernel, "ordered sum") * 16 * 32
-    step = DRAM + ordered * ALONE + 1024 / GROUP * L2
+    steps, blocks = -(-cols // 1024), 1024 // GROUP
+    # From lane instructions for a weight to those of one thread.
+    sums = (counts.part(kernel, "scales") + counts.part(kernel, "sums")) * GROUP
+    rows_sum = counts.part(kernel, "rows") * GROUP * 16 / 32 * blocks
+    step = DRAM + 2 * L2 + (sums + rows_sum) * ALONE
     return Work(
         blocks=rows // 16,
         warp_instructions=counts[kernel] * 16 * cols / 32,

@@ -331,12 +331,30 @@ class Kernel:
 _INT_TO_FLOAT = r"I2F$|I2FP?\.F32\.S32"  # not those of divisions: I2F.U32.RP
 
 
-def gemv(tokens: int, block_columns: int) -> Kernel:
-    """Return what gemv.h does: a dot product is 4 weights; a thread adds up a row of a token.
+_HALF_TO_FLOAT = "HADD2"
 
-    A block has 16 rows: for one token half a warp adds up, which costs what a whole one does.
+
+def gemv(block_columns: int) -> Kernel:
+    """Return what gemv.h does for one token: a dot product is 4 weights, a sum 32 of a row.
+
+    All threads make the sums of blocks of weights; half a warp, which costs what a whole one does,
+    adds up those of 16 rows.
     """
-    warps = (16 * tokens + 31) // 32
+    return Kernel(
+        128,
+        "lane instructions a weight",
+        (
+            Part("products", r"IDP\.4A", 1 / 4),
+            Part("scales", _HALF_TO_FLOAT, 1 / block_columns, whole=True),
+            Part("sums", _INT_TO_FLOAT, 1 / 32),
+            Part("rows", "FFMA", 32 / (16 * block_columns), without=_INT_TO_FLOAT),
+        ),
+    )
+
+
+def gemv_of_tokens(tokens: int, block_columns: int) -> Kernel:
+    """Return what gemv.h does for several tokens: a thread adds up a row of a token."""
+    warps = 16 * tokens // 32
     return Kernel(
         128,
         "lane instructions a weight",
@@ -374,12 +392,12 @@ def attend(queries: int) -> Kernel:
 
 
 KERNELS = {
-    "gemv_q1_1": gemv(1, 128),
-    "gemv_q1_8": gemv(8, 128),
-    "gemv_q2_1": gemv(1, 128),
-    "gemv_q4_scale32_min_1": gemv(1, 256),
-    "gemv_q6_scale16_1": gemv(1, 256),
-    "gemv_q8_1": gemv(1, 32),
+    "gemv_q1_1": gemv(128),
+    "gemv_q1_8": gemv_of_tokens(8, 128),
+    "gemv_q2_1": gemv(128),
+    "gemv_q4_scale32_min_1": gemv(256),
+    "gemv_q6_scale16_1": gemv(256),
+    "gemv_q8_1": gemv(32),
     "gemm_q1_mma": gemm(128),
     "gemm_q2_mma": gemm(128),
     "gemm_q4_scale32_min_mma": gemm(256),

@@ -80,7 +80,7 @@ INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
   RowSum totals[4][4];
   for (uint32_t n = 0; n < 4; ++n)
     for (uint32_t j = 0; j < 4; ++j) totals[n][j] = empty_row();
-  Place place = first_place(args);
+  Place place = first_place<F>(args);
   for (uint32_t first = 0; first < segments; first += GEMM_SEGMENTS) {
     if (first + my_segment < segments) {
       const uint32_t row = smaller(first_row + my_row, args.rows - 1);
@@ -109,7 +109,7 @@ INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
                                         x_sums[at]);
         }
       }
-      place = next_place(args, place);
+      place = next_place<F>(args, place);
     }
     BARRIER();
   }
