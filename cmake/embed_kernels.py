@@ -29,7 +29,7 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
 def amalgamate(root: Path, name: str, seen: set[str]) -> str:
-    """A file with all files of ours that it includes, each once."""
+    """Return a file with all files of ours that it includes, each once."""
     seen.add(name)
     lines = []
     for line in (root / name).read_text().splitlines():
