@@ -597,7 +597,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--budgets", type=Path, default=BUDGETS)
     parser.add_argument("--cache", type=Path, default=ROOT / "build" / "sass")
     options = parser.parse_args(arguments)
-    kernels, archs = options.kernels.split(","), [int(a) for a in options.archs.split(",")]
+    kernels = options.kernels.split(",")
+    by_name = {str(arch): arch for arch in CARDS}
+    if unknown := [name for name in options.archs.split(",") if name not in by_name]:
+        parser.error(f"--archs {unknown[0]}: the architectures are {', '.join(by_name)}")
+    archs = [by_name[name] for name in options.archs.split(",")]
     budgets = json.loads(options.budgets.read_text())
     for name in kernels:
         if name not in KERNELS or name not in budgets:

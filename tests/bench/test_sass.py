@@ -119,6 +119,21 @@ def test_each_kernel_has_a_budget() -> None:
         assert budget.keys() == {"instructions", "registers", "spills", "shared"}
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--archs", "90,70"], "--archs 70: the architectures are 80, 86"),
+        (["--kernels", "gemv_q1_2"], "gemv_q1_2 has no entry in"),
+    ],
+)
+def test_what_is_not_counted_is_named(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        sass.main(options)
+    assert said in capsys.readouterr().err
+
+
 # Five products a round, which nothing removes; a counter, a comparison and a branch.
 HAND_WRITTEN = """
 extern "C" __global__ void counted(int n, int* y) {
