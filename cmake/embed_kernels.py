@@ -29,7 +29,7 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
 def amalgamate(root: Path, name: str, seen: set[str]) -> str:
-    """A file with all files of ours that it includes, each once."""
+    """Return a file with all files of ours that it includes, each once."""
     seen.add(name)
     lines = []
     for line in (root / name).read_text().splitlines():
@@ -54,7 +54,7 @@ def compile_ptx(nvcc: str, source: str, generation: int, version: str) -> str:
         older = relabelled(text, version)
         ptx.write_text(older)
         ptxas = Path(nvcc).resolve().with_name("ptxas")
-        check = [ptxas, f"--gpu-name=sm_{generation}", "-o", "/dev/null", ptx]
+        check: list[str | Path] = [ptxas, f"--gpu-name=sm_{generation}", "-o", "/dev/null", ptx]
         accepted = ptxas.exists() and subprocess.run(check, capture_output=True).returncode == 0
         if not accepted:
             print(f"warning: the PTX for sm_{generation} asks for a recent driver", file=sys.stderr)

@@ -80,6 +80,7 @@ INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
   RowSum totals[4][4];
   for (uint32_t n = 0; n < 4; ++n)
     for (uint32_t j = 0; j < 4; ++j) totals[n][j] = empty_row();
+  Place place = first_place<F>(args);
   for (uint32_t first = 0; first < segments; first += GEMM_SEGMENTS) {
     if (first + my_segment < segments) {
       const uint32_t row = smaller(first_row + my_row, args.rows - 1);
@@ -104,10 +105,11 @@ INLINE void gemm(ARGS(LinearArgs) args, GLOBAL const uint8_t* weights, GLOBAL co
           const uint32_t at = (warp_token + n * 8 + lane % 4 * 2 + j % 2) * GEMM_SEGMENTS + s;
           const int32_t isum =
               scaled_sum<F>(weights, args, row, first + s, t.first[j], t.last[j], x_sums[at]);
-          totals[n][j] = add_segment<F>(totals[n][j], weights, args, row, first + s, isum,
-                                        x_scales[at], x_sums[at]);
+          totals[n][j] = add_segment<F>(totals[n][j], weights, args, row, place, isum, x_scales[at],
+                                        x_sums[at]);
         }
       }
+      place = next_place<F>(args, place);
     }
     BARRIER();
   }

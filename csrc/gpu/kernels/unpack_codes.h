@@ -123,6 +123,44 @@ INLINE RowSum empty_row() {
   return sum;
 }
 
+// Segments that share a d; of kHalves, each has two. They divide 32.
+template <class F>
+INLINE uint32_t segments_of_block(ARGS(LinearArgs) args) {
+  return F::kHalves ? 1u : args.group / 32;
+}
+
+// Values from the scales of one block of all rows to those of the next.
+template <class F>
+INLINE uint64_t scales_of_block(ARGS(LinearArgs) args) {
+  return F::kHalves ? 2 * args.plane_rows : args.plane_rows;
+}
+
+// The segments of a row in their order, and the blocks that they belong to: counted, since a
+// division costs as much as all that is added.
+struct Place {
+  uint32_t segment, left;  // in the segment's block, with itself
+  uint64_t block;          // where the scales of that block of all rows begin
+};
+
+template <class F>
+INLINE Place first_place(ARGS(LinearArgs) args) {
+  Place p;
+  p.segment = 0;
+  p.left = segments_of_block<F>(args);
+  p.block = 0;
+  return p;
+}
+
+template <class F>
+INLINE Place next_place(ARGS(LinearArgs) args, Place p) {
+  p.segment = p.segment + 1;
+  p.left = p.left - 1;
+  if (p.left != 0) return p;
+  p.left = segments_of_block<F>(args);
+  p.block = p.block + scales_of_block<F>(args);
+  return p;
+}
+
 // The scale (or minimum) of a block of a row.
 INLINE float block_scale(GLOBAL const uint8_t* weights, uint64_t plane, uint64_t index,
                          uint32_t wide) {
@@ -130,17 +168,34 @@ INLINE float block_scale(GLOBAL const uint8_t* weights, uint64_t plane, uint64_t
   return half_to_float(((GLOBAL const uint16_t*)(weights + plane))[index]);
 }
 
+// What the sums of a block, `inner` and `low`, are multiplied with.
+struct BlockScales {
+  float inner, low;
+};
+
 template <class F>
-INLINE RowSum add_segment(RowSum sum, GLOBAL const uint8_t* weights, ARGS(LinearArgs) args,
-                          uint64_t row, uint32_t segment, int32_t isum, float scale_x,
-                          int32_t sums) {
+INLINE BlockScales block_scales(GLOBAL const uint8_t* weights, ARGS(LinearArgs) args, uint64_t row,
+                                uint64_t block) {
+  const uint64_t at = block + row;
+  BlockScales d;
+  d.inner = block_scale(weights, args.d, at, args.wide);
+  d.low = 0.0f;
+  if (F::kHalves) d.low = block_scale(weights, args.d, at + args.plane_rows, args.wide);
+  if (F::kMin) {
+    const float m = block_scale(weights, args.m, at, 0);
+    d.low = F::kScale == 32 ? -m : m;
+  }
+  return d;
+}
+
+// The sums of a block with one more of its segments. Of kHalves, `inner` and `low` are the halves.
+template <class F>
+INLINE RowSum add_in_block(RowSum sum, GLOBAL const uint8_t* weights, ARGS(LinearArgs) args,
+                           uint64_t row, uint32_t segment, int32_t isum, float scale_x,
+                           int32_t sums) {
   if (F::kHalves) {
-    for (uint32_t half_index = 0; half_index < 2; ++half_index) {
-      const int32_t part = half_index == 0 ? first_minus_sum(isum) : last_minus_sum(isum);
-      const float d = block_scale(weights, args.d,
-                                  (2 * segment + half_index) * args.plane_rows + row, args.wide);
-      sum.row = fused(d, fused(scale_x, float(part), 0.0f), sum.row);
-    }
+    sum.inner = fused(scale_x, float(first_minus_sum(isum)), 0.0f);
+    sum.low = fused(scale_x, float(last_minus_sum(isum)), 0.0f);
     return sum;
   }
   sum.inner = fused(scale_x, float(isum), sum.inner);
@@ -155,14 +210,24 @@ INLINE RowSum add_segment(RowSum sum, GLOBAL const uint8_t* weights, ARGS(Linear
     sum.low = F::kScale == 32 ? fused(float(min[segment * args.plane_rows + row]), offset, sum.low)
                               : offset;
   }
-  const uint32_t in_block = args.group / 32;
-  if ((segment + 1) % in_block != 0) return sum;
-  const uint64_t block = uint64_t(segment / in_block) * args.plane_rows + row;
-  sum.row = fused(block_scale(weights, args.d, block, args.wide), sum.inner, sum.row);
-  if (F::kMin) {
-    const float m = block_scale(weights, args.m, block, 0);
-    sum.row = fused(F::kScale == 32 ? -m : m, sum.low, sum.row);
-  }
+  return sum;
+}
+
+// The row with one more block.
+template <class F>
+INLINE float add_block(float row, BlockScales d, float inner, float low) {
+  row = fused(d.inner, inner, row);
+  if (F::kMin || F::kHalves) row = fused(d.low, low, row);
+  return row;
+}
+
+template <class F>
+INLINE RowSum add_segment(RowSum sum, GLOBAL const uint8_t* weights, ARGS(LinearArgs) args,
+                          uint64_t row, Place place, int32_t isum, float scale_x, int32_t sums) {
+  sum = add_in_block<F>(sum, weights, args, row, place.segment, isum, scale_x, sums);
+  if (place.left != 1) return sum;
+  const BlockScales d = block_scales<F>(weights, args, row, place.block);
+  sum.row = add_block<F>(sum.row, d, sum.inner, sum.low);
   sum.inner = sum.low = 0.0f;
   return sum;
 }

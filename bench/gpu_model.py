@@ -1,0 +1,286 @@
+"""Calculate how long the CUDA kernels take on cards, from their machine code; no GPU is needed.
+
+    pip install '.[sass]'                 # as for bench/sass.py
+    python bench/gpu_model.py [--position 512] [--prompt 512] [--json OUT]
+
+Nothing here is measured on a card. A kernel takes the longest of three times, and a launch:
+
+- issue: warp instructions of the multiprocessor that has most blocks, four in a cycle; the
+  instructions are those that bench/sass.py counts;
+- memory: bytes that the kernel must read and write, at the card's peak bandwidth;
+- latency: round trips to memory, and instructions of a warp on which the others wait, that follow
+  one another in a block, for each time that the multiprocessors are filled with blocks.
+
+Real kernels are slower where two of them add up, and faster where caches hold what is counted as
+memory. The model is Bonsai 8B (Qwen3's shape) with Q1_0 weights and keys and values in float16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sass
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card's published figures; clocks are those of the boost."""
+
+    arch: int  # whose machine code stands for the card's
+    processors: int
+    gigahertz: float
+    bandwidth: float  # GB/s
+    int8: float  # tera-operations per second, dense
+
+
+CARDS = {
+    # NVIDIA Ada GPU architecture whitepaper; GeForce RTX 4060 product page (242 sparse).
+    "RTX 4060": Card(89, 24, 2.46, 272, 121),
+    "RTX 4090": Card(89, 128, 2.52, 1008, 660.6),
+    # NVIDIA RTX Blackwell GPU architecture whitepaper.
+    "RTX 5090": Card(120, 170, 2.407, 1792, 838),
+    # L40S datasheet.
+    "L40S": Card(89, 142, 2.52, 864, 733),
+    # H100 whitepaper (SXM5) and datasheet; the H200 has its multiprocessors, and other memory.
+    "H100": Card(90, 132, 1.83, 3350, 1979),
+    "H200": Card(90, 132, 1.83, 4800, 1979),
+    # DGX Spark datasheet; clock and int8 follow from 31 TFLOPS of float32 (Hot Chips 2025) and a
+    # quarter of 1,000 TOPS, which count sparse products of 4 bits.
+    "GB10": Card(120, 48, 2.52, 273, 250),
+}
+# Cycles of a round trip to DRAM and to the L2 cache, as microbenchmarks find them on recent cards.
+DRAM, L2 = 600, 270
+# Cycles between instructions of a warp that others wait for: some depend on the one before (4).
+ALONE = 2
+LAUNCH = 1.3  # microseconds of a launch within a CUDA graph
+HOST = 95.0  # microseconds of C++ a step, measured with a driver that does nothing
+
+LAYERS, HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 36, 4096, 12288, 32, 8, 128, 151_936
+GROUP, WEIGHT_BYTES = 128, 1.125 / 8  # Q1_0
+PAGE, PART = 64, 512  # positions of a page of keys, and of a block of attention
+QUERY_WIDTH, KV_WIDTH = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a launch has to do."""
+
+    blocks: int
+    warp_instructions: float  # of a block
+    memory: float  # bytes of the whole launch
+    serial: float  # cycles in which a block waits
+    resident: int = 1_000  # blocks that a multiprocessor holds
+    int8: float = 0.0  # multiply-adds of the tensor cores
+
+
+@dataclass(frozen=True)
+class Time:
+    """Microseconds of a launch by each of its limits."""
+
+    issue: float
+    memory: float
+    latency: float
+    tensor: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return max(self.issue, self.memory, self.latency, self.tensor) + LAUNCH
+
+    @property
+    def limit(self) -> str:
+        limits = {name: getattr(self, name) for name in ("issue", "memory", "latency", "tensor")}
+        limits["launch"] = LAUNCH
+        return max(limits, key=lambda name: limits[name])
+
+
+def time_of(work: Work, card: Card) -> Time:
+    """Return the time of a launch."""
+    cycles_per_us = card.gigahertz * 1e3
+    busiest = -(-work.blocks // card.processors)
+    waves = -(-busiest // work.resident)
+    return Time(
+        issue=busiest * work.warp_instructions / 4 / cycles_per_us,
+        memory=work.memory / card.bandwidth / 1e3,
+        latency=waves * work.serial / cycles_per_us,
+        tensor=2 * work.int8 / card.int8 / 1e6,
+    )
+
+
+class Counts:
+    """What bench/sass.py counted for one architecture."""
+
+    def __init__(self, lines: Sequence[dict[str, Any]], arch: int) -> None:
+        self._lines = {line["kernel"]: line for line in lines if line["arch"] == arch}
+        self._warps = sass.CARDS[arch].warps
+
+    def __getitem__(self, kernel: str) -> float:
+        return float(self._lines[kernel]["instructions"])
+
+    def part(self, kernel: str, name: str) -> float:
+        """Return the instructions of one part of a kernel."""
+        return float(self._lines[kernel]["parts"][name])
+
+    def resident(self, kernel: str) -> int:
+        """Return how many blocks a multiprocessor holds."""
+        warps = float(self._lines[kernel]["occupancy"]) * self._warps
+        return round(warps * 32 / sass.KERNELS[kernel].threads)
+
+
+def gemv(counts: Counts, rows: int, cols: int) -> Work:
+    """One token through a matrix: a block has 16 rows, and 1,024 columns at a time.
+
+    It waits for weights, for their scales, for those of activations; then each thread makes the sums
+    of a row's block of weights, and a thread for each row adds up its blocks.
+    """
+    kernel = "gemv_q1_1"
+    steps, blocks = -(-cols // 1024), 1024 // GROUP
+    # From lane instructions for a weight to those of one thread.
+    sums = (counts.part(kernel, "scales") + counts.part(kernel, "sums")) * GROUP
+    rows_sum = counts.part(kernel, "rows") * GROUP * 16 / 32 * blocks
+    step = DRAM + 2 * L2 + (sums + rows_sum) * ALONE
+    return Work(
+        blocks=rows // 16,
+        warp_instructions=counts[kernel] * 16 * cols / 32,
+        memory=rows * cols * WEIGHT_BYTES,
+        serial=steps * step,
+        resident=counts.resident(kernel),
+    )
+
+
+def gemm(counts: Counts, rows: int, cols: int, tokens: int) -> Work:
+    """Many tokens: a block has 64 rows and 64 tokens; a segment is 4 IMMA of each of 8 warps."""
+    kernel = "gemm_q1_mma"
+    blocks = -(-rows // 64) * -(-tokens // 64)
+    segments = cols // 32
+    return Work(
+        blocks=blocks,
+        warp_instructions=segments * 8 * counts[kernel],
+        memory=rows * cols * WEIGHT_BYTES + tokens * (cols * 1.25 + rows * 4),
+        serial=segments / 4 * (L2 + 4 * counts.part(kernel, "products and sums") * ALONE),
+        resident=counts.resident(kernel),
+        int8=float(rows) * cols * tokens,
+    )
+
+
+def attend(counts: Counts, tokens: int, position: int) -> Work:
+    """Attention of new tokens, the last of which sees `position` positions.
+
+    A round of the loop over dims loads 16 of them, one over positions two values.
+    """
+    decoding = tokens == 1
+    kernel, rows = ("attend_F16_4", 1) if decoding else ("attend_F16_16", 4)
+    parts = -(-position // PART)
+    keys = min(position, PART) if decoding else min(position, PART) / 2
+    wait = DRAM if decoding else L2
+    page = HEAD_DIM / 16 * wait + PAGE / 2 * wait
+    page += counts.part(kernel, "weights") * PAGE / 32 * ALONE / 4  # four warps share the queries
+    tiles = -(-tokens // rows)
+    return Work(
+        blocks=tiles * KV_HEADS * parts,
+        warp_instructions=keys * counts[kernel] / 32,
+        memory=position * 2 * KV_WIDTH * 2,
+        serial=keys / PAGE * page,
+        resident=counts.resident(kernel),
+    )
+
+
+def small(tokens: int, values: int, trips: int) -> Work:
+    """A kernel without a hot loop: what it reads and writes, and how often it waits for the cache."""
+    return Work(tokens, 0.0, tokens * values * 4.0, trips * L2, resident=8)
+
+
+def launches(counts: Counts, tokens: int, position: int) -> dict[str, tuple[int, Work]]:
+    """Return the launches of a step by name, and how often each comes."""
+
+    def matrix(rows: int, cols: int) -> Work:
+        return gemv(counts, rows, cols) if tokens == 1 else gemm(counts, rows, cols, tokens)
+
+    one = tokens == 1
+    # A token's matrices that read the same row share a launch; a prompt's have one each.
+    inputs = {"q, k, v": (LAYERS, matrix(QUERY_WIDTH + 2 * KV_WIDTH, HIDDEN))}
+    gates = {"gate, up": (LAYERS, matrix(2 * INNER, HIDDEN))}
+    if not one:
+        inputs = {
+            "q": (LAYERS, matrix(QUERY_WIDTH, HIDDEN)),
+            "k, v": (2 * LAYERS, matrix(KV_WIDTH, HIDDEN)),
+        }
+        gates = {"gate, up": (2 * LAYERS, matrix(INNER, HIDDEN))}
+    head = gemv(counts, VOCABULARY, HIDDEN)  # of the last token alone
+    return {
+        # 64 threads read a row: HIDDEN / 64 values each, four in flight; then all of it once more.
+        "norms": (2 * LAYERS + 1, small(tokens, 3 * HIDDEN, HIDDEN // 64 // 4 + 2)),
+        **inputs,
+        "heads, rope, pages": (LAYERS, small(tokens, 2 * (QUERY_WIDTH + 2 * KV_WIDTH), 4)),
+        "attention": (LAYERS, attend(counts, tokens, position)),
+        "its parts": (LAYERS, small(tokens, 2 * QUERY_WIDTH, 3)),
+        "o": (LAYERS, matrix(HIDDEN, QUERY_WIDTH)),
+        **gates,
+        "gated": (LAYERS, small(tokens, 2 * INNER, 2)),
+        "down": (LAYERS, matrix(HIDDEN, INNER)),
+        "output": (1, head),
+        "largest logit": (2, small(1, VOCABULARY, 4)),
+    }
+
+
+def calculate(counts: Counts, card: Card, tokens: int, position: int) -> dict[str, Any]:
+    """Return the microseconds of a step: each kernel's, its limit, and their sum."""
+    kernels: dict[str, dict[str, Any]] = {}
+    for name, (times, work) in launches(counts, tokens, position).items():
+        time = time_of(work, card)
+        kernels[name] = {
+            "us": round(times * time.total, 1),
+            "each": round(time.total, 2),
+            "limit": time.limit,
+        }
+    step = sum(kernel["us"] for kernel in kernels.values()) + HOST
+    return {"kernels": kernels, "us": round(step, 1), "tokens_per_s": round(tokens / step * 1e6)}
+
+
+def table(results: dict[str, dict[str, Any]]) -> str:
+    """Return a step on each card in Markdown, in microseconds with the limit of each kernel."""
+    rows = ["| us of a step | " + " | ".join(results) + " |", "| --- " * (len(results) + 1) + "|"]
+    for name in next(iter(results.values()))["kernels"]:
+        cells = [r["kernels"][name] for r in results.values()]
+        rows.append(
+            f"| {name} | " + " | ".join(f"{c['us']:.0f} {c['limit']}" for c in cells) + " |"
+        )
+    rows.append("| host | " + " | ".join(f"{HOST:.0f}" for _ in results) + " |")
+    rows.append("| sum | " + " | ".join(f"{r['us']:.0f}" for r in results.values()) + " |")
+    speeds = " | ".join(f"{r['tokens_per_s']:,}" for r in results.values())
+    return "\n".join([*rows, f"| tokens a second | {speeds} |"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the calculated times of a token and of a prompt."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--position", type=int, default=512, help="context of the decoded token")
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    if min(options.position, options.prompt) < 1:
+        parser.error("--position and --prompt must be at least 1")
+    kernels = ["gemv_q1_1", "gemm_q1_mma", "attend_F16_4", "attend_F16_16"]
+    lines = sass.report(kernels, sorted({card.arch for card in CARDS.values()}))
+    steps = {"decode": (1, options.position), "prompt": (options.prompt, options.prompt)}
+    results = {
+        step: {
+            name: calculate(Counts(lines, card.arch), card, tokens, position)
+            for name, card in CARDS.items()
+        }
+        for step, (tokens, position) in steps.items()
+    }
+    print(f"Calculated: one token at position {options.position}\n\n{table(results['decode'])}\n")
+    print(f"Calculated: a prompt of {options.prompt} tokens\n\n{table(results['prompt'])}")
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""bench/gpu_model.py: from counts to times; truth is calculated by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import gpu_model
+import sass
+
+# 10 multiprocessors at 1 GHz: 1,000 cycles and 100 KB of memory a microsecond.
+CARD = gpu_model.Card(arch=90, processors=10, gigahertz=1, bandwidth=100, int8=2)
+
+
+@pytest.mark.parametrize(
+    ("work", "us", "limit"),
+    [
+        # Two blocks on the busiest multiprocessor, four instructions a cycle.
+        (gpu_model.Work(11, 40_000, 0, 0), 20, "issue"),
+        (gpu_model.Work(10, 40_000, 0, 0), 10, "issue"),
+        (gpu_model.Work(1, 0, 5e5, 0), 5, "memory"),
+        # Five blocks of the busiest, two at a time: three after one another.
+        (gpu_model.Work(50, 0, 0, 4_000, resident=2), 12, "latency"),
+        (gpu_model.Work(1, 0, 0, 0, int8=7e6), 7, "tensor"),
+        (gpu_model.Work(1, 4, 1, 1), 0.001, "launch"),
+        # The longest one counts, not their sum.
+        (gpu_model.Work(10, 40_000, 5e5, 9_000), 10, "issue"),
+    ],
+)
+def test_a_launch_takes_the_longest_of_its_times(
+    work: gpu_model.Work, us: float, limit: str
+) -> None:
+    time = gpu_model.time_of(work, CARD)
+    assert time.total == pytest.approx(us + gpu_model.LAUNCH)
+    assert time.limit == limit
+
+
+def counts() -> gpu_model.Counts:
+    """Counts that no card has, so that each figure shows."""
+    kernels: dict[str, tuple[float, dict[str, float]]] = {
+        "gemv_q1_1": (3.0, {"products": 2.0, "scales": 0.5, "sums": 0.25, "rows": 0.25}),
+        "gemm_q1_mma": (200.0, {"staging": 20.0, "products and sums": 180.0}),
+        "attend_F16_4": (8000.0, {"weights": 400.0}),
+        "attend_F16_16": (24000.0, {"weights": 1600.0}),
+    }
+    lines = [
+        {"kernel": name, "arch": 90, "instructions": total, "parts": parts, "occupancy": 0.5}
+        for name, (total, parts) in kernels.items()
+    ]
+    return gpu_model.Counts(lines, 90)
+
+
+def test_the_work_of_a_matrix() -> None:
+    work = gpu_model.gemv(counts(), rows=4096, cols=2048)
+    assert work.blocks == 256
+    assert work.warp_instructions == 3 * 16 * 2048 / 32
+    assert work.memory == 4096 * 2048 / 128 * 18  # blocks of 128 weights are 18 bytes
+    # Two steps: trips for weights and for scales, then 96 instructions of each thread for a block
+    # of 128 weights, and 16 of one for each of 8 blocks.
+    assert work.serial == 2 * (600 + 2 * 270 + (96 + 8 * 16) * 2)
+    assert work.resident == 8  # half of 64 warps, four a block
+
+
+def test_the_work_of_a_prompt() -> None:
+    work = gpu_model.gemm(counts(), rows=4096, cols=1024, tokens=512)
+    assert work.blocks == 64 * 8
+    assert work.warp_instructions == 32 * 8 * 200
+    assert work.int8 == 4096 * 1024 * 512
+
+
+def test_a_step_is_the_sum_of_its_launches() -> None:
+    launches = gpu_model.launches(counts(), 1, 512)
+    assert sum(times for times, _ in launches.values()) == 36 * 10 + 1 + 1 + 2
+    result: dict[str, Any] = gpu_model.calculate(counts(), CARD, 1, 512)
+    total = sum(kernel["us"] for kernel in result["kernels"].values()) + gpu_model.HOST
+    assert result["us"] == pytest.approx(total, abs=0.1)
+    assert result["tokens_per_s"] == round(1e6 / total)
+    # All of the weights once, but for the table of embeddings.
+    weights = sum(
+        times * work.memory
+        for name, (times, work) in launches.items()
+        if name in ("q, k, v", "o", "gate, up", "down", "output")
+    )
+    assert weights == (36 * (6144 * 4096 + 4096 * 4096 + 3 * 12288 * 4096) + 151936 * 4096) * 9 / 64
+
+
+def test_every_card_has_machine_code_that_is_counted() -> None:
+    assert {card.arch for card in gpu_model.CARDS.values()} <= sass.CARDS.keys()
+    with pytest.raises(SystemExit):
+        gpu_model.main(["--position", "0"])
+
+
+def test_the_table_has_each_card_and_its_limits() -> None:
+    result = gpu_model.calculate(counts(), CARD, 1, 512)
+    text = gpu_model.table({"one": result, "two": json.loads(json.dumps(result))})
+    assert text.splitlines()[0] == "| us of a step | one | two |"
+    assert text.count("| attention |") == 1
+    assert text.endswith(f"| {result['tokens_per_s']:,} | {result['tokens_per_s']:,} |")
