@@ -133,7 +133,7 @@ PYTHON = {
     "chat_template": {"errors"},
     "sampling": {"errors", "_core"},
     "known_models": {"errors", "kv_types", "sampling"},
-    "structured": {"errors", "serial_queue", "tokenizer"},
+    "structured": {"errors", "files", "serial_queue", "tokenizer"},
     "output": {"errors", "structured"},
     "mcp": {"errors", "output"},
     "engine": _BELOW_ENGINE | {"kv_types", "serial_queue"},
