@@ -53,7 +53,9 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "eval": ("oxibonsai eval model.gguf --tasks hellaswag,arc_easy --limit 100 -o results",),
     "convert": ("oxibonsai convert FOLDER model.gguf", "oxibonsai convert hf:ORG/REPO model.gguf"),
     "finetune": ("oxibonsai finetune model.gguf data.jsonl adapter --epochs 2",),
-    "distill": ("oxibonsai distill FOLDER data.jsonl run --type q2_0_g64 --held-out held_out.jsonl",),
+    "distill": (
+        "oxibonsai distill FOLDER data.jsonl run --type q2_0_g64 --held-out held_out.jsonl",
+    ),
     "split": ("oxibonsai split model.gguf model --max-size 2G",),
     "merge": ("oxibonsai merge model-00001-of-00003.gguf model.gguf",),
     "merge-models": ("oxibonsai merge-models config.yaml merged.gguf --type Q4_K_M",),
