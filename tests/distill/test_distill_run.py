@@ -112,6 +112,7 @@ def test_a_student_comes_near_its_teacher(floats: Path, data: Path, tmp_path: Pa
     assert abs(distilled - teacher) < abs(rounded - teacher)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_gives_the_file_of_a_whole_one(
     floats: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

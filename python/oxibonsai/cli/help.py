@@ -53,7 +53,9 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "eval": ("oxibonsai eval model.gguf --tasks hellaswag,arc_easy --limit 100 -o results",),
     "convert": ("oxibonsai convert FOLDER model.gguf", "oxibonsai convert hf:ORG/REPO model.gguf"),
     "finetune": ("oxibonsai finetune model.gguf data.jsonl adapter --epochs 2",),
-    "distill": ("oxibonsai distill FOLDER data.jsonl run --type q2_0_g64 --held-out held_out.jsonl",),
+    "distill": (
+        "oxibonsai distill FOLDER data.jsonl run --type q2_0_g64 --held-out held_out.jsonl",
+    ),
     "export-web": ("oxibonsai export-web model.gguf site --core build/wasm/csrc",),
     "split": ("oxibonsai split model.gguf model --max-size 2G",),
     "merge": ("oxibonsai merge model-00001-of-00003.gguf model.gguf",),
@@ -62,10 +64,16 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 
+# Commands whose options mean something else by the same names: --seed, --keep.
+_WITHOUT_PANELS = ("train", "finetune", "distill")
+
+
 def arrange(name: str, command: click.Command) -> None:
     """Put a command's options into panels and its examples under them."""
-    of = {p.name: p.panel for p in PARAMETERS.values()}
-    of |= {option: panel for panel, options in _PANELS.items() for option in options}
+    of: dict[str | None, str] = {}
+    if name not in _WITHOUT_PANELS:
+        of |= {p.name: p.panel for p in PARAMETERS.values()}
+        of |= {option: panel for panel, options in _PANELS.items() for option in options}
     options: list[Any] = [p for p in command.params if isinstance(p, click.Option)]
     for option in options:
         if option.name in of:
