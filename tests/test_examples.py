@@ -17,8 +17,9 @@ NEEDS = {
     "17_lora": ("peft", "finetune"),
     "18_merge": ("mergekit", "merge"),
     "19_eval": ("lm_eval", "eval"),
+    "20_distill": ("peft", "finetune"),
 }
-LARGE = {"17_lora", "18_merge", "19_eval"}
+LARGE = {"17_lora", "18_merge", "19_eval", "20_distill"}
 SLOW = (pytest.mark.slow, pytest.mark.long("loads libraries of many modules"))
 
 
