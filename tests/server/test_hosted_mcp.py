@@ -30,6 +30,7 @@ from oxibonsai.server.generation import Generation
 from oxibonsai.server.limits import ANONYMOUS
 from oxibonsai.server.openai.responses import replies
 from oxibonsai.server.openai.responses.items import chat_messages, new_items
+from oxibonsai.server.openai.responses.request import later_request
 from oxibonsai.server.openai.schemas.responses import ConversationCreate
 from oxibonsai.server.server import Server
 from oxibonsai.server.submitter import Submitter
@@ -120,10 +121,9 @@ def of_kind(response: Any, kind: str) -> Any:
 
 def script(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the model be forced to call in each reply in which it may call."""
-    later = replies.later_request
 
     def forced(request: Any, *, tokens_used: int, may_call: bool) -> Any:
-        made = later(request, tokens_used=tokens_used, may_call=may_call)
+        made = later_request(request, tokens_used=tokens_used, may_call=may_call)
         return made.model_copy(update={"tool_choice": "required"}) if may_call else made
 
     monkeypatch.setattr(replies, "later_request", forced)
@@ -179,14 +179,20 @@ def test_a_stream_tells_the_same(
     # Limits and the prefix cache are those of the owner, also for what follows the request.
     assert owners == [ANONYMOUS, ANONYMOUS]
     last = events[-1][1]["response"]
-    without_ids = lambda r: [{**item, "id": ""} for item in r["output"]]  # noqa: E731
+
+    def without_ids(response: Any) -> Any:
+        return [{**item, "id": ""} for item in response["output"]]
+
+    def of(item: Any) -> list[str]:
+        """The names of an item's events."""
+        return [
+            name
+            for name, data in events
+            if item["id"] in (data.get("item_id"), data.get("item", {}).get("id"))
+        ]
+
     assert without_ids(last) == without_ids(plain)
     listed, call, _ = last["output"]
-    of = lambda item: [  # noqa: E731
-        name
-        for name, data in events
-        if item["id"] in (data.get("item_id"), data.get("item", {}).get("id"))
-    ]
     assert of(listed) == [
         "response.output_item.added",
         "response.mcp_list_tools.in_progress",
@@ -562,7 +568,7 @@ def test_a_cancelled_response_cancels_its_call(client: FlaskClient, tmp_path: Pa
     called.unlink()
     body = {"input": given, "tools": [slow], "stream": True}
     stream = client.post("/v1/responses", json=body)
-    frames = iter(stream.response)
+    frames: Any = iter(stream.response)
     first = json.loads(next(frames).decode().partition("data: ")[2])["response"]
     wait_until(lambda: bool(next(frames)) and called.exists())
     stream.close()
