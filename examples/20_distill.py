@@ -18,7 +18,8 @@ with tempfile.TemporaryDirectory() as folder:
     data, out = Path(folder) / "data.jsonl", Path(folder) / "student"
     data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     command = [sys.executable, "-m", "oxibonsai", "distill", "seedling-ternary"]
-    options = ["--type", "q1_0", "--steps", "4"]  # a real run takes thousands: these are no words yet
+    # A real run takes thousands of updates: after four these are no words yet.
+    options = ["--type", "q1_0", "--steps", "4"]
     done = subprocess.run(
         [*command, str(data), str(out), *options], check=True, capture_output=True, text=True
     )
