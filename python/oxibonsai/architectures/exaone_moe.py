@@ -1,14 +1,13 @@
 """K-EXAONE: Qwen3's layers, a few dense ones, then sigmoid routing beside shared experts.
 
-Every fourth layer sees all keys and rotates nothing; the others are rotated and see a window. The layer that
-predicts a further token is no part of the pass.
+Every fourth layer sees all keys and rotates nothing; the others are rotated and see a window. The layer
+that predicts a further token is no part of the pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from oxibonsai.architectures import decoder, mixture
 from oxibonsai.architectures.drafting import DraftingLayers, layers_of_pass
