@@ -268,6 +268,35 @@ def test_dots1_s_published_word_for_its_scores_is_known(folders: dict[str, Path]
         family.read_config_json(config_json(**{**source.config, "scoring_func": "softmax"}))
 
 
+@pytest.mark.parametrize(
+    ("kinds", "dense"),
+    [(["dense"] * 2 + ["sparse"] * 3, 2), (["sparse"] * 5, 0), (None, 1)],
+)
+def test_dense_layers_of_k_exaone_are_listed_or_counted(
+    kinds: list[str] | None, dense: int, folders: dict[str, Path]
+) -> None:
+    family, _, source = read(folders["exaone-moe"])
+    config = family.read_config_json(config_json(**{**source.config, "mlp_layer_types": kinds}))
+    assert config.first_dense_layers == dense
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"mlp_layer_types": ["sparse", "dense", "sparse", "sparse", "sparse"]}, "before sparse"),
+        ({"mlp_layer_types": ["dense"]}, "does not list 5 layers"),
+        ({"layer_types": None, "sliding_window_pattern": 3}, "pattern is 3 without layer_types"),
+        ({"scoring_func": "softmax"}, "scoring_func is 'softmax'"),
+    ],
+)
+def test_k_exaone_with_other_layers_is_refused(
+    fields: dict[str, Any], problem: str, folders: dict[str, Path]
+) -> None:
+    family, _, source = read(folders["exaone-moe"])
+    with pytest.raises((UnsupportedError, FormatError), match=problem):
+        family.read_config_json(config_json(**{**source.config, **fields}))
+
+
 @pytest.mark.parametrize("rope_type", ["default", "yarn"])
 def test_a_base_of_frequencies_is_above_1(rope_type: str) -> None:
     config = config_json(

@@ -142,7 +142,7 @@ def _nanbeige(loops: int, *, skip: bool = False) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_LLAMA3 = {
+LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32, "rope_theta": 5e5,
 }  # fmt: skip
@@ -296,7 +296,7 @@ CASES: list[Case] = [
     Case(
         "exaone4",
         "Exaone4",
-        {"sliding_window": None, "layer_types": ["full_attention"] * 2, "rope_parameters": _LLAMA3},
+        {"sliding_window": None, "layer_types": ["full_attention"] * 2, "rope_parameters": LLAMA3},
     ),
     Case("exaone4-windows", "Exaone4", {**_LOCAL, "sliding_window_pattern": 4}),
     Case(
@@ -305,7 +305,7 @@ CASES: list[Case] = [
         {"head_dim": 16, **_rope(partial_rotary_factor=0.5)},
         differences=("attention.layer_norm_rms_epsilon",),
     ),
-    Case("nanbeige", "Nanbeige", {"rope_parameters": _LLAMA3}, _nanbeige(3)),
+    Case("nanbeige", "Nanbeige", {"rope_parameters": LLAMA3}, _nanbeige(3)),
     Case("nanbeige-without-norms", "Nanbeige", {"head_dim": 32}, _nanbeige(2, skip=True)),
     Case("arcee", "Arcee", {"rope_parameters": _YARN}),
     Case("seed-oss", "SeedOss", {"head_dim": 32}),
@@ -324,7 +324,7 @@ CASES: list[Case] = [
         "Olmo3",
         {**_LOCAL, "rope_parameters": _by_kind({**_YARN, "attention_factor": 1.5})},
     ),
-    Case("apertus", "Apertus", {"rope_parameters": _LLAMA3}),
+    Case("apertus", "Apertus", {"rope_parameters": LLAMA3}),
     Case("bloom", "Bloom", _BLOOM, {"seq_length": POSITIONS}),
     Case(
         "bloom-six-heads",

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from dense_models import FF, HEADS, HIDDEN, KV_HEADS, LAYERS, POSITIONS, VOCABULARY, Case
+from dense_models import (
+    FF,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    LAYERS,
+    LLAMA3,
+    POSITIONS,
+    VOCABULARY,
+    Case,
+)
 
 _FIVE = {"num_local_experts": 5, "num_experts_per_tok": 2}
 _QWEN = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -93,6 +103,15 @@ CASES: list[Case] = [
         {**_QWEN, "num_shared_experts": 2, "num_dense_layers": 1, "num_hidden_layers": 5,
          "sliding_window": 24, "route_scale": 2.8, "mup_enabled": True, "head_dim": 32},
         {"route_norm": True, "score_func": "sigmoid", "n_group": 1, "topk_group": 1},
+    ),
+    Case(
+        "exaone-moe", "ExaoneMoe",
+        {**_QWEN, "num_experts": 6, "num_shared_experts": 2, "head_dim": 32,
+         "num_hidden_layers": 5, "first_k_dense_replace": 1, "sliding_window": 24, "n_group": 2,
+         "topk_group": 1, "norm_topk_prob": True, "routed_scaling_factor": 1.7,
+         "rope_parameters": LLAMA3},
+        {"scoring_func": "sigmoid"},
+        differences=("nextn_predict_layers", "rope.scaling.type"),
     ),
     Case(
         "ernie4_5-moe", "Ernie4_5_Moe",

@@ -24,6 +24,8 @@ import conversions
 import dense_models as dm
 import expert_models as em
 
+import gguf_copy
+
 pytestmark = pytest.mark.hf
 
 Floats = npt.NDArray[np.float32]
@@ -247,6 +249,32 @@ def test_a_file_with_keys_and_values_in_one_matrix_gives_the_same_bytes(
     }
     rewrite(source, path, changed, left_out, more)
     assert (logits(load(path)) == logits(load(source))).all()
+
+
+@pytest.mark.parametrize("listed", [5, 6])
+def test_a_layer_that_predicts_a_further_token_changes_nothing(
+    listed: int, made: Callable[[dm.Case], Made], tmp_path: Path
+) -> None:
+    case = _BY_NAME["exaone-moe"]
+    source, path = made(case).file("f32"), tmp_path / "predicting.gguf"
+    names = {t.name: t for t in gguf.GGUFReader(source).tensors}
+    own = {"eh_proj": (dm.HIDDEN, 2 * dm.HIDDEN)}
+    own |= dict.fromkeys(("enorm", "hnorm", "shared_head_norm"), (dm.HIDDEN,))
+    gguf_copy.copy(
+        source, path,
+        keys={
+            "exaone-moe.block_count": (6, "u32"),
+            "exaone-moe.nextn_predict_layers": (1, "u32"),
+            "exaone-moe.attention.sliding_window_pattern":
+                ([True, True, True, False, True, True][:listed], "arr[bool]"),
+        },
+        more={
+            **{n.replace("blk.0.", "blk.5."): np.array(t.data) for n, t in names.items()
+               if n.startswith("blk.0.")},
+            **{f"blk.5.nextn.{n}.weight": np.ones(s, np.float32) for n, s in own.items()},
+        },
+    )  # fmt: skip
+    assert logits(load(path)).tobytes() == logits(load(source)).tobytes()
 
 
 @pytest.mark.parametrize(

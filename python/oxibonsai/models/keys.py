@@ -155,19 +155,22 @@ class Keys:
         """Return whether each layer attends within the sliding window only.
 
         ``attention.sliding_window_pattern`` lists the layers, or says how many make a period, whose
-        last one is global; without it ``period`` does.
+        last one is global; without it ``period`` does. Layers that predict further tokens are not
+        among them, whether or not the list has them.
         """
-        layers = self.layers()
+        whole = self.layers()
+        layers = whole - self.drafting_layers(whole)
         key = "attention.sliding_window_pattern"
         found = self.get(key)
         if not isinstance(found, list | np.ndarray):
             step = self.integer(key, period)
             return tuple((i + 1) % step != 0 for i in range(layers))
-        if len(found) != layers or not all(isinstance(local, bool | np.bool_) for local in found):
+        truths = all(isinstance(local, bool | np.bool_) for local in found)
+        if len(found) not in (layers, whole) or not truths:
             raise self.fail(
                 f"{self.architecture}.{key} does not say of {layers} layers what they are"
             )
-        return tuple(bool(local) for local in found)
+        return tuple(bool(local) for local in found[:layers])
 
     def causal(self, wanted: bool) -> bool:
         """Return ``attention.causal``, which must be what the architecture is."""

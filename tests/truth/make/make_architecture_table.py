@@ -69,7 +69,8 @@ of yours; `tests/truth/make/make_architecture_table.py` writes the table. For en
 and Grok differ more from llama.cpp than the others, because its GELU is a table of float16 values.
 PLaMo 2 is compared with attention in its first layer, because llama.cpp 0.3.36 does not end where that
 has none, as in the published models; those are compared with a computation of their definition in
-float64. `t5` is the encoder with its decoder.
+float64. `nanbeige` is compared with transformers' Llama, whose layers run as often as the model's do. `t5`
+is the encoder with its decoder.
 
 *Runs as llama.cpp*: llama.cpp's converter makes a file of a random model, and `oxibonsai run` and
 llama.cpp continue a text of 70 characters with the likeliest tokens. The number is that of files, then
