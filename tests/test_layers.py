@@ -139,7 +139,7 @@ PYTHON = {
     "engine": _BELOW_ENGINE | {"kv_types", "serial_queue"},
     "chat": _BELOW_ENGINE | {"engine"},
     "diffusion": _BELOW_ENGINE | {"convert", "quantize"},
-    "evaluate": {"errors", "engine", "tokenizer", "chat", "chat_template", "sampling"},
+    "evaluate": {"errors", "engine", "loading", "tokenizer", "chat", "chat_template", "sampling"},
     "imatrix": {"errors", "files", "engine", "models", "_core"},
     "train": {"errors", "files", "convert"},
     "hf": _BELOW_ENGINE | {"engine", "chat", "export", "kernels"},

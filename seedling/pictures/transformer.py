@@ -20,7 +20,8 @@ from oxibonsai.devices import CPU, open_device
 from oxibonsai.diffusion.latents import Grid
 from oxibonsai.diffusion.schedule import shift, sigmas
 from oxibonsai.diffusion.text_encoder import TextEncoder
-from oxibonsai.train.network import GroupQuantizer, quantized
+from oxibonsai.train.network import GroupQuantizer
+from oxibonsai.train.rounding import quantized
 from oxibonsai.train.settings import FORMATS, WeightFormat
 from pictures.autoencoder import encode, learning_rate, load_autoencoder
 from pictures.captions import all_scenes, training_scenes
