@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/memory_size.h"
 #include "cpu/quantized_rows.h"
 #include "graph/tables.h"
 
@@ -224,7 +225,7 @@ void Executable::place_memory(Step* step) {
     plan_ = plan_memory(lifetimes_, bytes);
     planned_ = std::move(bytes);
   }
-  uint8_t* begin = memory_.with_room(static_cast<size_t>(plan_.bytes));
+  uint8_t* begin = memory_.with_room(memory_size(plan_.bytes));
   step->memory.resize(lifetimes_.size());
   for (size_t i = 0; i < lifetimes_.size(); ++i)
     if (planned_[i] > 0) step->memory[i] = begin + plan_.offsets[i];

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/memory_size.h"
 #include "base/os/os.h"
 #include "cpu/kv_layout.h"
 
@@ -24,7 +25,7 @@ KvPages::KvPages(std::vector<graph::PagedLayer> layers, std::vector<KvType> type
   if (pages > (int64_t{1} << 46) / page_bytes_)
     throw CapacityError("a KV cache of " + std::to_string(pages) + " pages of " +
                         std::to_string(page_bytes_) + " bytes is past any address space");
-  const auto bytes = static_cast<size_t>(pages * page_bytes_);
+  const auto bytes = memory_size(pages * page_bytes_);
   base_ = os::reserve_pages(bytes);
   if (base_ == nullptr || !os::commit(base_, bytes)) {
     if (base_ != nullptr) os::free_pages(base_, bytes);

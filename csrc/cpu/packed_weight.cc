@@ -10,6 +10,7 @@
 #include "base/computed_bytes.h"
 #include "base/file_set.h"
 #include "base/huge_buffer.h"
+#include "base/memory_size.h"
 #include "cpu/pack.h"
 
 namespace oxibonsai::cpu {
@@ -147,7 +148,7 @@ PackedWeights pack_weights(const graph::Weights& weights, const KernelTable& tab
                            ThreadPool& pool, const std::function<void(int64_t)>& progress) {
   int64_t total = 0;
   for (const graph::WeightPtr& w : weights) total += packed_size(*w, table);
-  const auto memory = std::make_shared<HugeBuffer>(static_cast<size_t>(total));
+  const auto memory = std::make_shared<HugeBuffer>(memory_size(total));
   int64_t at = 0;
   for (const graph::WeightPtr& w : weights) {
     pack_one(*w, kernel_of(*w, table), pool, memory->data() + at);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/memory_size.h"
 
 namespace oxibonsai::cpu {
 namespace {
@@ -38,7 +39,7 @@ Slots::Slots(std::vector<int64_t> entries, int64_t slots)
     throw CapacityError(std::to_string(slots) + " slots of " + std::to_string(slot_bytes()) +
                         " bytes do not fit into memory");
   try {
-    memory_.emplace(static_cast<size_t>(slots * slot_bytes()));
+    memory_.emplace(memory_size(slots * slot_bytes()));
   } catch (const CapacityError&) {
     throw CapacityError("the system refused memory for " + std::to_string(slots) +
                         " slots of recurrent state, " + std::to_string(slot_bytes()) +

@@ -83,7 +83,7 @@ int64_t LanguageModel::choose(const Sampling& s, uint64_t seed, int generated) {
     candidates_.penalise_repetition(last(s.repetition_window), s.repetition_penalty);
   if (s.presence_penalty != 0.0f || s.frequency_penalty != 0.0f)
     candidates_.penalise_presence(last(generated), s.presence_penalty, s.frequency_penalty);
-  if (s.temperature == 0.0f) return candidates_.greedy();
+  if (s.temperature < 1e-20f) return candidates_.greedy();
   if (s.temperature != 1.0f) candidates_.divide(s.temperature);
   if (s.top_k != 0) candidates_.keep_top_k(s.top_k);
   if (s.min_p != 0.0f) candidates_.keep_min_p(s.min_p);

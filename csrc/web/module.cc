@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "base/check.h"
+#include "base/memory_size.h"
 #include "web/graph_reader.h"
 #include "web/language_model.h"
 
@@ -26,7 +28,11 @@ auto translated(const F& call) {
 }
 
 std::shared_ptr<Storage> make_storage(double bytes) {
-  return translated([&] { return std::make_shared<Storage>(static_cast<size_t>(bytes)); });
+  return translated([&] {
+    if (!(bytes >= 0 && bytes < 0x1p53))
+      throw RequestError("the description has no size of its data");
+    return std::make_shared<Storage>(memory_size(static_cast<int64_t>(bytes)));
+  });
 }
 
 // A view, which is valid until the module's memory grows.

@@ -1,5 +1,6 @@
 // Runs an exported folder: node run_exported.mjs FOLDER < requests; answers on standard output.
-// A request is {prompt, options} for a text, or {ids} for the logits after them.
+// A request is {prompt, options} for a text, {ids} for the logits after them, or {decode} for the text
+// of ids.
 
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -7,8 +8,9 @@ import { pathToFileURL } from "node:url";
 const { load } = await import(new URL("oxibonsai.js", pathToFileURL(`${process.argv[2]}/`)));
 const model = await load();
 
-async function answer({ prompt, options, ids }) {
+async function answer({ prompt, options, ids, decode }) {
   try {
+    if (decode) return { text: model.decode(decode) };
     if (ids) return { logits: Buffer.from(model.logits(ids).buffer).toString("base64") };
     let text = "";
     for await (const piece of model.generate(prompt, options)) text += piece;

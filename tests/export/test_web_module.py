@@ -19,8 +19,12 @@ from oxibonsai.models import load_model
 from oxibonsai.tokenizer.tokenizer import Tokenizer
 from web_folders import SEEDLINGS, export
 
+# A clean-up of spaces would change it.
+SPACED = "a ? b !== c , n't ' x ' ."
+STORY = "Once upon a time"
 PROMPTS = (
-    "Once upon a time",
+    STORY,
+    SPACED,
     'Tom said: "It\'s a café!\n  What\tnow?" 12345 🐢',
     " two  spaces, and the end of a line\n",
 )
@@ -69,6 +73,12 @@ def test_ids_are_those_of_the_tokenizer(model: Path, folder: Path) -> None:
     assert [a["ids"] for a in found] == [list(tokenizer.encode(p)) for p in PROMPTS]
 
 
+def test_texts_of_ids_are_those_of_the_tokenizer(model: Path, folder: Path) -> None:
+    tokenizer = Tokenizer.from_gguf(open_model(model).file)
+    ids = [list(tokenizer.encode(p)) for p in PROMPTS]
+    assert [a["text"] for a in answers(folder, [{"decode": i} for i in ids])] == list(PROMPTS)
+
+
 def test_logits_are_those_of_this_machine(model: Path, folder: Path) -> None:
     """A prompt in one piece, one in several, and one that ends within a page."""
     ids = [int(i) for i in np.random.default_rng(4).integers(3, 4096, 300)]
@@ -86,9 +96,9 @@ def test_logits_are_those_of_this_machine(model: Path, folder: Path) -> None:
 
 def test_texts_are_those_of_the_command_line(model: Path, folder: Path) -> None:
     requests = [
-        {"prompt": PROMPTS[0], "options": {"maxTokens": 60, "temperature": 0}},
-        {"prompt": PROMPTS[0], "options": {"maxTokens": 60, **DRAWN}},
-        {"prompt": PROMPTS[0], "options": {"maxTokens": 60, "seed": 3}},  # the model's own settings
+        {"prompt": STORY, "options": {"maxTokens": 60, "temperature": 0}},
+        {"prompt": STORY, "options": {"maxTokens": 60, **DRAWN}},
+        {"prompt": STORY, "options": {"maxTokens": 60, "seed": 3}},  # the model's own settings
     ]
     lines = (
         ["--temperature", "0"],
@@ -99,8 +109,8 @@ def test_texts_are_those_of_the_command_line(model: Path, folder: Path) -> None:
         ["--seed", "3"],
     )
     found = answers(folder, requests)
-    wanted = [run(model, PROMPTS[0], *options) for options in lines]
-    assert [f"{PROMPTS[0]}{a['text']}\n" for a in found] == wanted
+    wanted = [run(model, STORY, *options) for options in lines]
+    assert [f"{STORY}{a['text']}\n" for a in found] == wanted
     assert len(set(wanted)) == len(wanted)
 
 
@@ -109,6 +119,10 @@ def test_what_cannot_be_done_is_an_error_with_a_sentence(model: Path, folder: Pa
         {"prompt": "a", "options": {"topk": 3}},
         {"prompt": "a", "options": {"seed": -1}},
         {"prompt": "a", "options": {"seed": 2**63 + 11}},
+        {"prompt": "a", "options": {"temperature": -1}},
+        {"prompt": "a", "options": {"topK": 0.5}},
+        {"prompt": "a", "options": {"maxTokens": "60"}},
+        {"ids": [5.9]},
         {"ids": [4096]},
         {"ids": [3] * 513},
     ]
@@ -116,5 +130,9 @@ def test_what_cannot_be_done_is_an_error_with_a_sentence(model: Path, folder: Pa
     assert found[0] == "generate() knows no option topk"
     assert found[1] == "the seed -1 is not within 64 bits"
     assert "give a large one as a string" in found[2]
-    assert "4096" in found[3]
-    assert found[4] == "the text has more than the 512 tokens of its context"
+    assert found[3] == "temperature is -1: give a number from 0 to 3e+38"
+    assert found[4] == "topK is 0.5: give a whole number from 0 to 2147483647"
+    assert found[5].startswith("maxTokens is 60: give a whole number")
+    assert "list of token ids" in found[6]
+    assert "4096" in found[7]
+    assert found[8] == "the text has more than the 512 tokens of its context"

@@ -83,7 +83,22 @@ void check_doubles() {
 
 }  // namespace
 
+// Of the C library, which a tier without an instruction for it relies on: sums that a double rounds
+// to the middle of two floats, and that lie below it, above it and on it.
+void check_fma() {
+  volatile float x = 0x1p-24f * (1.0f - 0x1p-18f), y = 1.0f + 0x1p-18f, z = 1.0f,
+                 two = 1.0f + 0x1p-23f;
+  CHECK(std::fma(x, y, z) == 1.0f, "fma below the middle");
+  CHECK(std::fma(x, -y, -z) == -1.0f, "fma below the middle, negative");
+  x = 0x1p-24f * (1.0f + 0x1p-12f), y = 1.0f - 0x1p-12f + 0x1p-24f;
+  CHECK(std::fma(x, y, z) == 1.0f + 0x1p-23f, "fma above the middle");
+  x = 0x1p-24f, y = 1.0f;
+  CHECK(std::fma(x, y, z) == 1.0f, "fma on the middle, to even below");
+  CHECK(std::fma(x, y, two) == 1.0f + 0x1p-22f, "fma on the middle, to even above");
+}
+
 int main() {
+  check_fma();
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const cpu::KernelTable& t = cpu::kernels();
   const double exp_error = worst(

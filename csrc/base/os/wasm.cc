@@ -11,6 +11,25 @@
 
 #include "base/os/os.h"
 
+// Takes the place of the libc's, whose fesetround() does nothing here, so that it rounds a sum just
+// below the middle of two floats up. The product is exact in a double; a sum that was rounded to
+// such a middle is moved off it, to the side that the true one lies on.
+extern "C" float fmaf(float x, float y, float c) {
+  const double product = static_cast<double>(x) * y, z = c, sum = product + z;
+  uint64_t bits;
+  std::memcpy(&bits, &sum, sizeof bits);
+  const bool is_middle = (bits & 0x1FFFFFFF) == 0x10000000;  // of the bits that a float lacks
+  const bool is_finite = (bits >> 52 & 0x7FF) != 0x7FF;
+  if (!is_middle || !is_finite || (sum - product == z && sum - z == product))
+    return static_cast<float>(sum);
+  const bool negative = bits >> 63 != 0;
+  const double error = negative == (z > product) ? product - sum + z : z - sum + product;
+  bits += negative == (error < 0) ? 1 : -1;
+  double moved;
+  std::memcpy(&moved, &bits, sizeof moved);
+  return static_cast<float>(moved);
+}
+
 namespace oxibonsai::os {
 namespace {
 
@@ -18,6 +37,7 @@ constexpr size_t kPage = 65536;  // of WebAssembly's memory
 
 // Null where there is no memory.
 uint8_t* allocate(size_t bytes) {
+  if (bytes > SIZE_MAX - kPage) return nullptr;
   return static_cast<uint8_t*>(std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage));
 }
 
@@ -47,11 +67,8 @@ std::optional<FileState> file_state(File file) {
 
 // A copy: addresses cannot stand for a file here.
 const uint8_t* map_file(File file, uint64_t bytes) {
-  if (bytes > SIZE_MAX - kPage) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  uint8_t* const data = allocate(static_cast<size_t>(bytes));
+  uint8_t* const data = bytes > SIZE_MAX ? nullptr : allocate(static_cast<size_t>(bytes));
+  if (data == nullptr) errno = ENOMEM;
   if (data == nullptr || read_whole(static_cast<int>(file), data, static_cast<size_t>(bytes)))
     return data;
   std::free(data);

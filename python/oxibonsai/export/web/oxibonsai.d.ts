@@ -37,7 +37,7 @@ export class Model {
   logits(ids: number[]): Float32Array;
   /** The continuation of a text, in pieces. */
   generate(prompt: string, options?: GenerateOptions): AsyncGenerator<string, void, void>;
-  /** Gives the model's memory back. */
+  /** Lets go of the model; its memory is free when nothing refers to this object. */
   close(): void;
 }
 

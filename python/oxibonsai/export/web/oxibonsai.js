@@ -8,8 +8,22 @@ const FORMAT = 1;
 const MOST_UNASKED = 2048;
 // Of what is shown of a character whose bytes are not all there yet.
 const UNFINISHED = "\uFFFD";
+// Least and greatest value of each setting, as oxibonsai/sampling has them; WHOLE takes integers.
+const MOST = 2 ** 31 - 1;
+const RANGES = {
+  temperature: [0, 3e38],
+  topK: [0, MOST],
+  topP: [Number.MIN_VALUE, 1],
+  minP: [0, 1],
+  repetitionPenalty: [Number.MIN_VALUE, 3e38],
+  repetitionWindow: [-1, MOST],
+  presencePenalty: [-2, 2],
+  frequencyPenalty: [-2, 2],
+};
+const WHOLE = new Set(["topK", "repetitionWindow"]);
 
 async function read(url, { integrity, signal } = {}) {
+  signal?.throwIfAborted();
   if (url.protocol === "file:") return readFile(url, integrity);
   const response = await fetch(url, { integrity, signal });
   if (!response.ok) throw new Error(`${url}: ${response.status} ${response.statusText}`);
@@ -45,10 +59,13 @@ function turn() {
 
 export async function load(folder = new URL(".", import.meta.url), options = {}) {
   const { context, onProgress, signal } = options;
-  const at = (name) => new URL(name, folder);
+  const whole = new URL(`${folder}`.replace(/\/?$/, "/"), globalThis.location?.href ?? import.meta.url);
+  const at = (name) => new URL(name, whole);
   const description = await json(at("model.json"), { signal });
   if (description.format !== FORMAT)
     throw new Error(`model.json has format ${description.format}, and this module reads ${FORMAT}`);
+  const size = context ?? Math.min(description.trained_context ?? MOST_UNASKED, MOST_UNASKED);
+  checkWhole("context", size, 1, MOST - 64);
   const [tokenizerJson, tokenizerConfig, wasmBinary] = await Promise.all([
     json(at("tokenizer.json"), { signal }),
     json(at("tokenizer_config.json"), { signal }),
@@ -63,7 +80,6 @@ export async function load(folder = new URL(".", import.meta.url), options = {})
     loaded += piece.length;
     onProgress?.(loaded, description.bytes);
   }
-  const size = context ?? Math.min(description.trained_context ?? MOST_UNASKED, MOST_UNASKED);
   const model = new core.LanguageModel(description, storage, size);
   storage.delete(); // the model holds it
   return new Model(description, size, model, new Tokenizer(tokenizerJson, tokenizerConfig));
@@ -89,11 +105,17 @@ export class Model {
   }
 
   decode(ids) {
-    return this.#tokenizer.decode(ids, { skip_special_tokens: true });
+    return this.#tokenizer.decode(ids, {
+      skip_special_tokens: true,
+      clean_up_tokenization_spaces: false,
+    });
   }
 
   // The logits after these tokens, of a sequence of their own.
   logits(ids) {
+    this.#checkIdle();
+    if (typeof ids === "string" || !Array.from(ids).every((id) => isWhole(id, 0, MOST)))
+      throw new Error("logits() takes a list of token ids: encode() makes one of a text");
     this.#model.reset();
     this.#model.run(ids);
     return Float32Array.from(this.#model.logits());
@@ -104,41 +126,59 @@ export class Model {
     const sampling = { ...this.sampling };
     for (const [name, value] of Object.entries(given)) {
       if (!(name in sampling)) throw new Error(`generate() knows no option ${name}`);
-      if (!Number.isFinite(value)) throw new Error(`${name} is ${value} and no number`);
+      const [least, most] = RANGES[name];
+      if (WHOLE.has(name)) checkWhole(name, value, least, most);
+      else if (typeof value !== "number" || !(value >= least && value <= most))
+        throw new Error(`${name} is ${value}: give a number from ${least} to ${most}`);
       sampling[name] = value;
     }
+    checkWhole("maxTokens", maxTokens, 0, Number.MAX_SAFE_INTEGER);
     const [high, low] = words(seed);
-    if (this.#busy) throw new Error("the model is generating: wait for the end, or load it twice");
+    this.#checkIdle();
     this.#busy = true;
     try {
       const ids = this.encode(prompt);
       let shown = this.decode(ids).length;
       this.#model.reset();
       this.#model.run(ids);
-      for (let step = 0; step < maxTokens; ++step) {
+      for (let step = 0; step < maxTokens && ids.length < this.context; ++step) {
         await turn();
         signal?.throwIfAborted();
+        if (step > 0) this.#model.run(ids.slice(-1));
         const token = this.#model.choose(sampling, high, low, step);
         if (this.#ends.has(token)) break;
         ids.push(token);
         onToken?.(token);
         const whole = this.decode(ids);
-        const last = step + 1 === maxTokens || ids.length === this.context;
-        if (whole.length > shown && (last || !whole.endsWith(UNFINISHED))) {
-          yield whole.slice(shown);
-          shown = whole.length;
-        }
-        if (last) break;
-        this.#model.run([token]);
+        if (whole.endsWith(UNFINISHED)) continue;
+        const piece = whole.slice(shown);
+        shown = whole.length;
+        if (piece) yield piece;
       }
+      const rest = this.decode(ids).slice(shown);
+      if (rest) yield rest;
     } finally {
       this.#busy = false;
     }
   }
 
   close() {
-    this.#model.delete();
+    this.#model?.delete();
+    this.#model = undefined; // the module's memory goes with the last reference to it
   }
+
+  #checkIdle() {
+    if (this.#busy) throw new Error("the model is generating: wait for the end, or load it twice");
+    if (!this.#model) throw new Error("the model is closed");
+  }
+}
+
+const isWhole = (value, least, most) =>
+  Number.isInteger(value) && value >= least && value <= most;
+
+function checkWhole(name, value, least, most) {
+  if (!isWhole(value, least, most))
+    throw new Error(`${name} is ${value}: give a whole number from ${least} to ${most}`);
 }
 
 // The high and the low half of a seed of 64 bits.
