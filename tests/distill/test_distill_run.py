@@ -189,6 +189,11 @@ def test_muon_and_adamw_go_on_from_their_state() -> None:
         (["--schedule", "StepLR"], "step_size"),
         (["--schedule-options", "4"], "it is a JSON object"),
         (["--optimizer", "pessimizer"], "pessimizer"),
+        (["--optimizer", "muon", "--optimizer-options", "beta2=0.9"], "muon takes none"),
+        (["--label-smoothing", "0.1"], "set cross_entropy above 0"),
+        (["--kl", "0", "--hidden", "1", "--temperature", "2"], "temperature is of kl, which is 0"),
+        (["--hidden-loss", "l1_loss"], "set hidden above 0"),
+        (["--schedule", "OneCycleLR", "--warmup", "3"], "OneCycleLR takes schedule_options alone"),
     ],
 )
 def test_a_wrong_setting_is_named(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ with needs_extra("finetune"):
 
     from oxibonsai.distill.optimization import torch_schedule
     from oxibonsai.distill.rounding import Rounding, plan_rounding
-    from oxibonsai.distill.stored_logits import TaughtExample, taught_batch, with_logits
+    from oxibonsai.distill.stored_logits import taught_batch, with_logits
     from oxibonsai.distill.trainer import DistillTrainer, perplexity
     from oxibonsai.finetune.trainer import (
         Progress,
@@ -146,12 +148,10 @@ def distill(
                 callbacks=[Progress(progress)],
             )
             trainer.remove_callback(transformers.PrinterCallback)
-            if settings.top_k:
-                trainer.train_dataset = _taught(trainer, learnt, settings, out)
-        trainer.train(resume_from_checkpoint=newest)
+        with _stored_logits(trainer, learnt, settings, out):
+            trainer.train(resume_from_checkpoint=newest)
         if measured is not None:
             trainer.evaluate()
-    (out / _LOGITS).unlink(missing_ok=True)
     _write(checkpoint, rounding, trainer.model, rules, gguf)
     learning, measuring = logged(trainer, "loss"), logged(trainer, "eval_loss")
     save_losses(out / "loss.png", learning, measuring, x="updates", y="loss, nats a token")
@@ -193,19 +193,26 @@ def _pieces(example: Example, context: int) -> Iterator[Example]:
             yield piece
 
 
-def _taught(
+@contextmanager
+def _stored_logits(
     trainer: DistillTrainer, examples: list[Example], settings: DistillSettings, out: Path
-) -> list[TaughtExample]:
-    """Return examples with the teacher's likeliest tokens, which lie in a file of the run's folder."""
-    with step_progress("Asking the teacher", "examples") as progress:
-        return with_logits(
-            examples,
-            trainer.teach,
-            settings.top_k,
-            settings.batch,
-            out / _LOGITS,
-            progress,
-        )
+) -> Iterator[None]:
+    """Train on the teacher's likeliest tokens, if they are wanted, from a file of the run's folder."""
+    if not settings.top_k:
+        yield
+        return
+    file = out / _LOGITS
+    try:
+        with refusals(), step_progress("Asking the teacher", "examples") as progress:
+            trainer.train_dataset = with_logits(
+                examples, trainer.teach, settings.top_k, settings.batch, file, progress
+            )
+        yield
+    finally:
+        trainer.train_dataset = examples
+        gc.collect()  # the file is mapped, and Windows removes none that is
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
 
 
 def _own_values(student: Any) -> None:
@@ -217,6 +224,10 @@ def _own_values(student: Any) -> None:
 
 def _arguments(settings: DistillSettings, checkpoints: Path, measures: bool) -> Any:
     own = torch_schedule(settings.schedule) is not None
+    if own and settings.warmup:
+        raise RequestError(
+            f"warmup is of transformers' schedules: {settings.schedule} takes schedule_options alone"
+        )
     half = settings.dtype == "bfloat16"
     return training_arguments(
         settings,

@@ -77,7 +77,19 @@ class DistillSettings(LearningSettings):
                 "top_k stores the teacher's logits, of which kl is computed, and no hidden states: "
                 "set kl above 0, and hidden to 0"
             )
+        self._check_used()
         self.schedule_arguments()
+
+    def _check_used(self) -> None:
+        """Refuse what the other settings make meaningless."""
+        if self.optimizer == MUON and self.optimizer_options:
+            raise RequestError("optimizer_options are of transformers' optimizers: muon takes none")
+        if self.label_smoothing and not self.cross_entropy:
+            raise RequestError("label_smoothing is of the cross-entropy: set cross_entropy above 0")
+        if self.temperature != 1 and not self.kl:
+            raise RequestError("temperature is of kl, which is 0")
+        if self.hidden_loss != HIDDEN_LOSSES[0] and not self.hidden:
+            raise RequestError("hidden_loss is of the hidden states: set hidden above 0")
 
     def schedule_arguments(self) -> dict[str, Any]:
         """Return the schedule's options.
