@@ -58,7 +58,6 @@ class _WaitressServer:
         self._lifecycle.has_successor = False
         self._app: Server
         self._sockets: dict[int, Any] = {}  # waitress's: listeners, connections
-        self._signalled = threading.Event()
         self._ending = self._reload = False
 
     def run(self) -> int:
@@ -109,15 +108,12 @@ class _WaitressServer:
         if self._ending:
             self._process.stop(143)
         self._ending = True
-        self._signalled.set()
 
     def _ask_reload(self, *_: Any) -> None:
         self._reload = True
-        self._signalled.set()
 
     def _wait(self, seconds: float) -> None:
-        self._signalled.wait(seconds)
-        self._signalled.clear()
+        time.sleep(seconds)  # handlers only set flags: the lock of an event could be held here
         if self._reload:
             self._reload = False
             self._app.keys.refresh(force=True)

@@ -32,7 +32,12 @@ class StrictParser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no 
         Raises:
             ParsingError: It is malformed.
         """
-        super().parse_header(header_plus)
+        try:
+            super().parse_header(header_plus)
+        except ValueError as e:  # of a number or an address
+            raise ParsingError("the request line or a header is malformed") from e
+        if "TRANSFER_ENCODING" in self.headers:  # waitress takes it out where it obeys it
+            raise ParsingError("Transfer-Encoding needs a later version of HTTP")
         if self.chunked and "CONTENT_LENGTH" in self.headers:
             raise ParsingError("Content-Length and Transfer-Encoding exclude each other")
 
