@@ -80,6 +80,16 @@ def test_without_keys_everyone_is_the_same_owner(make_app: MakeApp) -> None:
     assert answers == ["anonymous"] * 3
 
 
+def test_without_api_keys_an_admin_key_has_objects_of_its_own(make_app: MakeApp) -> None:
+    app = make_app(admin_key=["chief"])
+    app.register_blueprint(Probe(app.lifecycle).blueprint())
+    answers = [
+        app.test_client().post("/echo", json={}, headers=headers).get_json()["owner"]
+        for headers in ({}, {"X-Api-Key": "x"}, {"X-Api-Key": "chief"})
+    ]
+    assert answers == ["anonymous", "anonymous", owner_of("chief")]
+
+
 def test_a_key_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("# those of the team\none\n\n  two  \n")

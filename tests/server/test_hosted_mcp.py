@@ -23,6 +23,7 @@ from running_server import wait_until
 from tool_template import CITY, TEMPLATE
 
 import tiny_model
+from oxibonsai.errors import CapacityError
 from oxibonsai.mcp import McpServers, read_config
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.server.access import current_owner
@@ -282,6 +283,43 @@ def test_an_approved_call_is_made_once(client: FlaskClient, visits: Path) -> Non
     replayed = ask(client, input=given, tools=[ASKING], tool_choice="none", store=False)
     assert kinds(replayed) == ["mcp_call", "message"]
     assert visits.read_text().count("\n") == 2
+
+
+def test_a_call_stays_on_record_where_the_next_reply_fails(
+    client: FlaskClient, visits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = Submitter.prompt
+
+    def only_once(*args: Any, **options: Any) -> Generation:
+        monkeypatch.setattr(Submitter, "prompt", full)
+        return submit(*args, **options)
+
+    def full(*args: Any, **options: Any) -> Generation:
+        raise CapacityError("too many requests wait")
+
+    conversation = client.post("/v1/conversations", json={}).get_json()["id"]
+    monkeypatch.setattr(Submitter, "prompt", only_once)
+    response = ask(client, conversation=conversation, **FORCED)
+    assert response["status"] == "failed"
+    assert "too many requests wait" in response["error"]["message"]
+    assert kinds(response) == ["mcp_list_tools", "mcp_call"]
+    assert visits.read_text().count("\n") == 1
+    kept = client.get(f"/v1/conversations/{conversation}/items?order=asc").get_json()["data"]
+    assert [item["type"] for item in kept] == ["message", "mcp_call"]
+
+
+def test_no_more_calls_are_approved_than_may_be_made(client: FlaskClient, visits: Path) -> None:
+    items: list[Any] = []
+    for n in range(2):
+        call = {"name": "visit", "arguments": '{"city": "Rome"}', "server_label": "t"}
+        items += [
+            {"type": "mcp_approval_request", "id": f"mcpr_{n}", **call},
+            {"type": "mcp_approval_response", "approval_request_id": f"mcpr_{n}", "approve": True},
+        ]
+    answer = post(client, input=items, tools=[ASKING], max_tool_calls=1, tool_choice="none")
+    assert answer.status_code == 400
+    assert answer.get_json()["error"]["message"] == "max_tool_calls is 1, and 2 calls are approved."
+    assert visits.read_text() == ""
 
 
 def test_a_declined_call_is_not_made_and_the_model_is_told(

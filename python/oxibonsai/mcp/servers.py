@@ -130,6 +130,10 @@ class McpServers:
             self._told.add(notice)
             self._notice(notice)
 
+    def tools_of(self, server: str) -> list[McpTool]:
+        """Return all tools of a server."""
+        return list(self._connections[server].tools)
+
     def config(self, name: str) -> ServerConfig | None:
         """Return the configuration of a server by its name."""
         return next((c for c in self._configs if c.name == name), None)
@@ -152,7 +156,10 @@ class McpServers:
         Raises:
             RequestError: There is no such tool.
         """
-        with contextlib.closing(self.follow(name, arguments)) as call:
+        tool = next((t for t in self.tools() if t.name == name), None)
+        if tool is None:
+            raise RequestError(f"there is no tool {name[:80]!r} of an MCP server", param="tool")
+        with contextlib.closing(self.follow(tool, arguments)) as call:
             for result in call:
                 if result is not None:
                     return result
@@ -160,15 +167,12 @@ class McpServers:
         raise AssertionError("a call ends with a result")
 
     def follow(
-        self, name: str, arguments: dict[str, Any]
+        self, tool: McpTool, arguments: dict[str, Any]
     ) -> Generator[CallResult | None, None, None]:
-        """Do what :meth:`call` does; yield None now and then, and at the end the result.
+        """Call a tool; yield None now and then, and at the end the result.
 
         The call is cancelled if the generator is closed before its end.
         """
-        tool = next((t for t in self.tools() if t.name == name), None)
-        if tool is None:
-            raise RequestError(f"there is no tool {name[:80]!r} of an MCP server", param="tool")
         work = self._connections[tool.server].call(tool.tool, arguments)
         future: concurrent.futures.Future[CallResult] = self._submit(work)
         try:

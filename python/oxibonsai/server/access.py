@@ -194,10 +194,13 @@ class Callers:
         self._keys, self._admins = keys, admins
 
     def owner(self, key: str | None) -> str | None:
-        """Return the owner of a valid key; None for any other, and where no keys are configured."""
-        if key is None or self._keys.is_open:
+        """Return the owner of a valid key; None for any other.
+
+        An admin key has objects of its own even where everyone may call.
+        """
+        if key is None:
             return None
-        known = self._keys.accepts(key) or (not self._admins.is_open and self._admins.accepts(key))
+        known = any(ring.accepts(key) for ring in (self._keys, self._admins) if not ring.is_open)
         return owner_of(key) if known else None
 
     def sharer(self, headers: Mapping[str, str]) -> str:

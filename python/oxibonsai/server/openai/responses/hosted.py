@@ -106,22 +106,25 @@ class HostedTools:
             yield CallResult("The arguments are not a JSON object.", failed=True)
             return
         try:
-            yield from self._servers.follow(hosted.tool.name, given)
-        except RequestError as e:  # the server has lost the tool since it was listed
+            yield from self._servers.follow(hosted.tool, given)
+        except RequestError as e:  # the servers have been ended
             yield CallResult(f"{e}.", failed=True)
 
-    def approved(self, conversation: Sequence[Object], given: Sequence[Object]) -> list[Object]:
+    def approved(
+        self, conversation: Sequence[Object], given: Sequence[Object], most: int | None
+    ) -> list[Object]:
         """Return the approval requests that the new items approve, whose calls have to be made.
 
         Args:
             conversation: All items.
             given: The new ones among them.
+            most: Calls that the response may make (``max_tool_calls``); None: any number.
 
         Raises:
-            ApiError: 400 if an approval has no request, or its tool is not on offer.
+            ApiError: 400 if an approval has no request, its tool is not on offer, or there are too many.
         """
         requests = approval_requests(conversation)
-        made = {item.get("approval_request_id") for item in conversation if _is_call(item)}
+        made = {item.get("approval_request_id") for item in calls_made(conversation)}
         found: dict[str, Object] = {}
         for item in given:
             if item["type"] != "mcp_approval_response":
@@ -140,6 +143,12 @@ class HostedTools:
                     f"server_label '{asked['server_label'][:80]}': send it in tools again"
                 )
             found[asked["id"]] = asked
+        if most is not None and len(found) > most:
+            raise ApiError(
+                400,
+                f"max_tool_calls is {most}, and {len(found)} calls are approved.",
+                param="max_tool_calls",
+            )
         return list(found.values())
 
 
@@ -192,7 +201,7 @@ def _tool_list(servers: McpServers, tool: HostedMcpTool, place: str) -> ToolList
     if state.status != "ready":
         why = state.error or "it is still starting"
         return ToolList(tool.server_label, (), f"The MCP server can't be asked: {why}.")
-    there = [one for one in servers.tools() if one.server == server]
+    there = servers.tools_of(server)
     allowed = tool.allowed_tools
     if isinstance(allowed, list):
         allowed = ToolFilter(tool_names=allowed)
@@ -253,8 +262,10 @@ def _meets(one: McpTool, conditions: ToolFilter) -> bool:
     return (names is None or one.tool in names) and (reads is None or one.reads_only is reads)
 
 
-def _is_call(item: Object) -> bool:
-    return bool(item["type"] == "mcp_call")
+def calls_made(items: Sequence[Object]) -> list[Object]:
+    """Return the calls of tools among the items; one that was cut off before its result is none."""
+    calls = (item for item in items if item["type"] == "mcp_call")
+    return [c for c in calls if c.get("output") is not None or c.get("error") is not None]
 
 
 def _wrong(message: str) -> ApiError:

@@ -11,6 +11,7 @@ from oxibonsai.chat import PreparedPrompt
 from oxibonsai.sampling import SamplingParams
 from oxibonsai.server.access import acting_for
 from oxibonsai.server.generation import Generation
+from oxibonsai.server.inputs import input_is_read
 from oxibonsai.server.openai.responses.hosted import NO_TOOLS, HostedTools
 from oxibonsai.server.openai.responses.request import later_request, prepare_response, sampling
 from oxibonsai.server.openai.schemas.responses import ResponseRequest
@@ -75,7 +76,9 @@ class Replies:
 
     def begin(self) -> None:
         """Submit the first prompt, unless approved calls come before it."""
-        if not self.approved:
+        if self.approved:
+            input_is_read()  # the calls may take long, and other requests are large, too
+        else:
             self._submit(self.prepared, self.params)
 
     def follow(self, output: Sequence[Object], *, may_call: bool) -> None:

@@ -19,7 +19,7 @@ from oxibonsai.server.openai.responses.history import (
     summary_request,
     summary_tokens,
 )
-from oxibonsai.server.openai.responses.hosted import HostedTools, read_hosted_tools
+from oxibonsai.server.openai.responses.hosted import HostedTools, calls_made, read_hosted_tools
 from oxibonsai.server.openai.responses.items import new_items, stored_items
 from oxibonsai.server.openai.responses.output import Event
 from oxibonsai.server.openai.responses.replies import Replies, next_prompt
@@ -98,7 +98,7 @@ class ResponseService:
         submitter = self._app.submitter
         limit = PromptLimit(submitter.engine.ctx_size)
         conversation = [*self._earlier(owner, body, limit), *items]
-        approved = hosted.approved(conversation, items)
+        approved = hosted.approved(conversation, items, body.max_tool_calls)
         prepared = prepare_response(submitter, body, conversation, hosted)
         params = sampling(submitter.engine, body, submitter.settings, prepared.thinks)
         following = None
@@ -246,7 +246,8 @@ class ResponseService:
         with contextlib.closing(replies), contextlib.closing(run.events(lambda: False)) as events:
             for _ in watched(events, request.environ):
                 pass
-        if run.error is not None:
+        # A failed response says what was called, so that nobody calls it again.
+        if run.error is not None and not calls_made(run.response["output"]):
             raise run.error
 
     def _as_stream(
@@ -353,15 +354,18 @@ class ResponseService:
         )
 
     def _continue_conversation(self, owner: str, record: Object) -> None:
-        """Add the items of a response that has ended to its conversation."""
+        """Add the items of a response that has ended to its conversation; of a failed one, its calls."""
         response = record["response"]
-        if response["conversation"] is None or response["status"] not in _CONTINUING:
+        output = response["output"]
+        if response["status"] not in _CONTINUING:
+            output = calls_made(output)
+        if response["conversation"] is None or not (output or response["status"] in _CONTINUING):
             return
         # It may have been deleted in the meantime.
         with contextlib.suppress(NoSuchObjectError):
             self._conversations.create_all(
                 owner,
-                [*record["input"], *response["output"]],
+                [*record["input"], *output],
                 parent=response["conversation"]["id"],
             )
 

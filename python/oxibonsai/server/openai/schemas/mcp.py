@@ -40,7 +40,7 @@ class HostedMcpTool(Fields):
     type: Literal["mcp"]
     server_label: _Label
     server_url: str | None = None
-    server_description: str | None = None
+    server_description: Annotated[str, StringConstraints(max_length=4096)] | None = None
     allowed_tools: list[str] | ToolFilter | None = None
     require_approval: Literal["always", "never"] | ApprovalFilter = "always"
 
