@@ -250,7 +250,7 @@ def test_the_command_starts_servers_lists_tools_and_ends_them(
     given = ("-m", str(tiny_path), "--mcp-servers-config", str(config))
     done = command(*given, stdin="/tools\n/exit\n")
     assert done.returncode == 0, done.stderr
-    assert "[MCP server t: 10 tools]" in done.stderr
+    assert "[MCP server t: 11 tools]" in done.stderr
     assert "[MCP server gone failed: /no/such: No such file or directory" in done.stderr
     assert "t_add: Add two numbers." in done.stderr
     assert not Path(f"/proc/{mark.read_text()}").exists()
