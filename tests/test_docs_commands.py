@@ -77,3 +77,11 @@ def test_many_commands_are_found() -> None:
 def test_a_mistake_is_noticed(words: list[str]) -> None:
     with pytest.raises(click.UsageError):
         parse(words)
+
+
+def test_the_readme_names_every_command() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    (listed,) = re.findall(r"`oxibonsai (run \| [^`]*)`", text)
+    group = command_line._group()
+    with click.Context(group) as root:
+        assert sorted(listed.replace("|", " ").split()) == sorted(group.list_commands(root))
