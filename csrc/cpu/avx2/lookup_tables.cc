@@ -6,17 +6,10 @@
 #include <immintrin.h>
 
 #include "cpu/body/fill.h"
+#include "cpu/body/lookup_pick.h"
 
 namespace oxibonsai::cpu::avx2 {
 namespace {
-
-// For bit i of an entry's index: byte i (its positive part) where set, 4 + i (negative) where not.
-alignas(32) constexpr uint8_t kPick[4][16] = {
-    {4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0},
-    {5, 5, 1, 1, 5, 5, 1, 1, 5, 5, 1, 1, 5, 5, 1, 1},
-    {6, 6, 6, 6, 2, 2, 2, 2, 6, 6, 6, 6, 2, 2, 2, 2},
-    {7, 7, 7, 7, 7, 7, 7, 7, 3, 3, 3, 3, 3, 3, 3, 3},
-};
 
 __m256i pick(__m256i parts, int bit, int quad_in_lane) {
   const __m256i bytes =

@@ -6,17 +6,10 @@
 #include <arm_neon.h>
 
 #include "cpu/body/fill.h"
+#include "cpu/body/lookup_pick.h"
 
 namespace oxibonsai::cpu::neon {
 namespace {
-
-// For bit i of an entry's index: byte i (its positive part) where set, 4 + i (negative) where not.
-constexpr uint8_t kPick[4][16] = {
-    {4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0},
-    {5, 5, 1, 1, 5, 5, 1, 1, 5, 5, 1, 1, 5, 5, 1, 1},
-    {6, 6, 6, 6, 2, 2, 2, 2, 6, 6, 6, 6, 2, 2, 2, 2},
-    {7, 7, 7, 7, 7, 7, 7, 7, 3, 3, 3, 3, 3, 3, 3, 3},
-};
 
 uint8x16_t pick(uint8x16_t parts, int bit) { return vqtbl1q_u8(parts, vld1q_u8(kPick[bit])); }
 

@@ -40,45 +40,19 @@ inline Vec zero() { return splat(0.0f); }
 inline Vec load(const float* p) {
   return each([=](int i) { return vld1q_f32(p + 4 * i); });
 }
-// Partial loads and stores go through a padded copy, so that nothing past the end is touched.
-inline Vec load_n(const float* p, int n) {
-  float padded[kLanes];
-  for (int i = 0; i < kLanes; ++i) padded[i] = i < n ? p[i] : 0.0f;
-  return load(padded);
-}
 inline void store(float* p, Vec a) {
   for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, a.q[i]);
-}
-inline void store_n(float* p, Vec a, int n) {
-  float all[kLanes];
-  store(all, a);
-  for (int i = 0; i < n; ++i) p[i] = all[i];
 }
 inline Vec load_half(const uint16_t* p) {
   return each([=](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))); });
 }
-inline Vec load_half_n(const uint16_t* p, int n) {
-  uint16_t padded[kLanes];
-  for (int i = 0; i < kLanes; ++i) padded[i] = i < n ? p[i] : uint16_t{0};
-  return load_half(padded);
-}
 inline void store_half(uint16_t* p, Vec a) {
   for (int i = 0; i < 4; ++i) vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(a.q[i])));
-}
-inline void store_half_n(uint16_t* p, Vec a, int n) {
-  uint16_t all[kLanes];
-  store_half(all, a);
-  for (int i = 0; i < n; ++i) p[i] = all[i];
 }
 inline Vec load_bf16(const uint16_t* p) {
   return each([=](int i) {
     return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(p + 4 * i)), 16));
   });
-}
-inline Vec load_bf16_n(const uint16_t* p, int n) {
-  uint16_t padded[kLanes];
-  for (int i = 0; i < kLanes; ++i) padded[i] = i < n ? p[i] : uint16_t{0};
-  return load_bf16(padded);
 }
 
 inline Vec add(Vec a, Vec b) {
@@ -199,3 +173,5 @@ inline void store_pairs(float* p, Vec even, Vec odd) {
 
 }  // namespace simd
 }  // namespace
+
+#include "cpu/body/padded.h"

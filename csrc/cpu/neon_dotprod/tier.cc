@@ -1,14 +1,8 @@
-#include "cpu/body/fill.h"
+#include "cpu/body/fill_all.h"
 #include "cpu/tiers.h"
 
 namespace oxibonsai::cpu::neon_dotprod {
 
-void fill(KernelTable& table) {
-  fill_linear_ternary(table);
-  fill_linear_4to8bit(table);
-  fill_linear_k(table);
-  fill_linear_codebook(table);
-  fill_int8_peak(table);
-}
+void fill(KernelTable& table) { fill_dot_products(table); }
 
 }  // namespace oxibonsai::cpu::neon_dotprod

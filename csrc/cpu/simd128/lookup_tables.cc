@@ -6,17 +6,10 @@
 #include <wasm_simd128.h>
 
 #include "cpu/body/fill.h"
+#include "cpu/body/lookup_pick.h"
 
 namespace oxibonsai::cpu::simd128 {
 namespace {
-
-// For bit i of an entry's index: byte i (its positive part) where set, 4 + i (negative) where not.
-constexpr uint8_t kPick[4][16] = {
-    {4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0},
-    {5, 5, 1, 1, 5, 5, 1, 1, 5, 5, 1, 1, 5, 5, 1, 1},
-    {6, 6, 6, 6, 2, 2, 2, 2, 6, 6, 6, 6, 2, 2, 2, 2},
-    {7, 7, 7, 7, 7, 7, 7, 7, 3, 3, 3, 3, 3, 3, 3, 3},
-};
 
 v128_t pick(v128_t parts, int bit) { return wasm_i8x16_swizzle(parts, wasm_v128_load(kPick[bit])); }
 

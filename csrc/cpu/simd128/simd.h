@@ -42,27 +42,11 @@ inline Vec zero() { return splat(0.0f); }
 inline Vec load(const float* p) {
   return each([=](int i) { return wasm_v128_load(p + 4 * i); });
 }
-// Partial loads and stores go through a padded copy, so that nothing past the end is touched.
-inline Vec load_n(const float* p, int n) {
-  float padded[kLanes];
-  for (int i = 0; i < kLanes; ++i) padded[i] = i < n ? p[i] : 0.0f;
-  return load(padded);
-}
 inline void store(float* p, Vec a) {
   for (int i = 0; i < 4; ++i) wasm_v128_store(p + 4 * i, a.q[i]);
 }
-inline void store_n(float* p, Vec a, int n) {
-  float all[kLanes];
-  store(all, a);
-  for (int i = 0; i < n; ++i) p[i] = all[i];
-}
 inline Vec load_half(const uint16_t* p) {
   return each([=](int i) { return from_halves(wasm_u32x4_load16x4(p + 4 * i)); });
-}
-inline Vec load_half_n(const uint16_t* p, int n) {
-  uint16_t padded[kLanes];
-  for (int i = 0; i < kLanes; ++i) padded[i] = i < n ? p[i] : uint16_t{0};
-  return load_half(padded);
 }
 // To the low halves of the lanes, as float_to_half() does it.
 inline v128_t to_halves(v128_t a) {
@@ -88,18 +72,8 @@ inline void store_half(uint16_t* p, Vec a) {
     wasm_v128_store(p + 4 * i, wasm_i16x8_shuffle(to_halves(a.q[i]), to_halves(a.q[i + 1]), 0, 2, 4,
                                                   6, 8, 10, 12, 14));
 }
-inline void store_half_n(uint16_t* p, Vec a, int n) {
-  uint16_t all[kLanes];
-  store_half(all, a);
-  for (int i = 0; i < n; ++i) p[i] = all[i];
-}
 inline Vec load_bf16(const uint16_t* p) {
   return each([=](int i) { return wasm_i32x4_shl(wasm_u32x4_load16x4(p + 4 * i), 16); });
-}
-inline Vec load_bf16_n(const uint16_t* p, int n) {
-  uint16_t padded[kLanes];
-  for (int i = 0; i < kLanes; ++i) padded[i] = i < n ? p[i] : uint16_t{0};
-  return load_bf16(padded);
 }
 
 inline Vec add(Vec a, Vec b) {
@@ -226,3 +200,5 @@ inline void store_pairs(float* p, Vec even, Vec odd) {
 
 }  // namespace simd
 }  // namespace
+
+#include "cpu/body/padded.h"
