@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import sass
+import sass_code
 
 
 def found(tool: str) -> bool:
@@ -57,35 +58,35 @@ NESTED = """
 
 
 def test_a_loop_is_counted_without_its_inner_loops_and_slow_paths() -> None:
-    (lines,) = sass.functions_of(NESTED).values()
-    blocks = sass.blocks_of(lines)
-    outer, inner = sorted(sass.loops_of(blocks), key=lambda loop: loop.header)
+    (lines,) = sass_code.functions_of(NESTED).values()
+    blocks = sass_code.blocks_of(lines)
+    outer, inner = sorted(sass_code.loops_of(blocks), key=lambda loop: loop.header)
     loops = [outer, inner]
-    assert sass.round_of(blocks, loops, inner, "FFMA") == sass.Round(1, 4, 4)
+    assert sass_code.round_of(blocks, loops, inner, "FFMA") == sass_code.Round(1, 4, 4)
     # ISETP, BRA, two IDP, BRA, BRA, and the IADD3 that a jump may leave out.
-    assert sass.round_of(blocks, loops, outer, "IDP") == sass.Round(2, 6, 7)
-    assert sass.round_of(blocks, loops, outer, "FFMA") == sass.Round(0, 3, 7)
+    assert sass_code.round_of(blocks, loops, outer, "IDP") == sass_code.Round(2, 6, 7)
+    assert sass_code.round_of(blocks, loops, outer, "FFMA") == sass_code.Round(0, 3, 7)
 
 
 def test_parts_take_their_share_of_the_dearest_path() -> None:
-    (lines,) = sass.functions_of(NESTED).values()
+    (lines,) = sass_code.functions_of(NESTED).values()
     parts = (sass.Part("products", "IDP", 4, rare=0.5), sass.Part("sums", "FFMA", 3))
-    costs = sass.cost_of(parts, sass.blocks_of(lines))
+    costs = sass.cost_of(parts, sass_code.blocks_of(lines))
     assert costs == {"products": 6.5 * 4 / 2, "sums": 4 * 3}
     with pytest.raises(ValueError, match="no loops in this order"):
-        sass.cost_of(parts[::-1], sass.blocks_of(lines))
+        sass.cost_of(parts[::-1], sass_code.blocks_of(lines))
 
 
 def test_what_is_no_tree_of_loops_is_refused() -> None:
     second_entry = NESTED.replace("MOV R1, c[0x0][0x28]", "@P0 BRA `(.L_x_2)")
     assert second_entry != NESTED
-    (lines,) = sass.functions_of(second_entry).values()
+    (lines,) = sass_code.functions_of(second_entry).values()
     with pytest.raises(ValueError, match="two entries"):
-        sass.loops_of(sass.blocks_of(lines))
+        sass_code.loops_of(sass_code.blocks_of(lines))
     table = NESTED.replace("BRA P2, `(.L_x_2)", "BRX R2 -0x10")
-    (lines,) = sass.functions_of(table).values()
+    (lines,) = sass_code.functions_of(table).values()
     with pytest.raises(ValueError, match="BRX"):
-        sass.blocks_of(lines)
+        sass_code.blocks_of(lines)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_occupancy(arch: int, threads: int, registers: int, shared: int, warps: 
 
 def test_loads_and_stores_by_width() -> None:
     opcodes = ("LDG.E.CONSTANT", "LDG.E.U16.CONSTANT", "LDG.E.128", "STS.64", "LDS", "FFMA")
-    code = [sass.Instruction(opcode, False, "") for opcode in opcodes]
+    code = [sass_code.Instruction(opcode, False, "") for opcode in opcodes]
     assert sass.widths_of(code) == {
         "LDG": {16: 1, 32: 1, 128: 1},
         "LDS": {32: 1},
@@ -154,9 +155,9 @@ extern "C" __global__ void counted(int n, int* y) {
 def test_a_kernel_that_was_counted_by_hand(tmp_path: Path) -> None:
     machine = sass.Compiler(tmp_path).compile(HAND_WRITTEN, ["counted"], 90)
     assert machine.resources["counted"]["spills"] == 0
-    blocks = sass.blocks_of(machine.functions["counted"])
-    (loop,) = sass.loops_of(blocks)
-    assert sass.round_of(blocks, [loop], loop, "IDP") == sass.Round(5, 8, 8)
+    blocks = sass_code.blocks_of(machine.functions["counted"])
+    (loop,) = sass_code.loops_of(blocks)
+    assert sass_code.round_of(blocks, [loop], loop, "IDP") == sass_code.Round(5, 8, 8)
 
 
 @needs_nvcc
