@@ -105,7 +105,7 @@ WORDS = re.compile(r"(?m)^ *from \w+ import|^ *import \w+(?: as)?|\b\w+\.\w+")
 
 @cache
 def suspicious() -> frozenset[str]:
-    """What a module must have to be worth parsing."""
+    """Words that a module must have to be worth parsing."""
     stubs = [p for p in TYPESHED.glob("*.pyi") if "sys.platform" in p.read_text(encoding="utf-8")]
     modules = {p.stem for p in stubs} | {"os", "sys"}
     attributes = {f"{m}.{name}" for m in modules for name in lacked(m)}
@@ -115,7 +115,7 @@ def suspicious() -> frozenset[str]:
 
 
 def systems_named(path: Path) -> set[str]:
-    """What a module uses that Windows lacks, and where it asks for the system."""
+    """Names that Windows lacks, in a module, and places where it asks for the system."""
     words = WORDS.findall(path.read_text(encoding="utf-8"))
     if suspicious().isdisjoint(word.strip() for word in words):
         return set()

@@ -88,21 +88,26 @@ REFUSED = {
 }
 
 
+def refusal(server: RunningServer, sent: bytes) -> bytes:
+    """The answer to a malformed request, and not to another that is hidden behind it."""
+    hidden = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with server.connect(sent + hidden) as sock:
+        answer = read_all(sock)
+    assert 400 <= status_of(answer) < 502, answer
+    assert b'"object"' not in answer
+    return answer
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_malformed_request_is_refused_with_an_error_object(
     patient: RunningServer, case: str
 ) -> None:
-    # What a request hidden behind the first would give, had it been believed.
-    hidden = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with patient.connect(REFUSED[case] + hidden) as sock:
-        answer = read_all(sock)
+    answer = refusal(patient, REFUSED[case])
     head, _, body = answer.partition(b"\r\n\r\n")
-    assert 400 <= status_of(answer) < 502, answer
     assert answer.count(b"HTTP/1.1 ") == 1
     error = json.loads(body)["error"]
     assert set(error) >= {"message", "type", "param", "code"}
     assert b"application/json" in head
-    assert b'"object"' not in answer
 
 
 EXACT = {

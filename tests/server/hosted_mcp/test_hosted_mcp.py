@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,122 +11,34 @@ import pytest
 
 pytest.importorskip("mcp", reason="needs the extra mcp")
 
-sys.path.append(str(Path(__file__).parents[1] / "mcp_servers"))
-
 from flask.testing import FlaskClient
-from given_servers import free_port, http_server, program, write_config
-from model_app import close_model_app, make_model_app
+from given_servers import free_port, http_server, write_config
+from hosted_calls import (
+    ASKING,
+    FORCED,
+    VISIT,
+    WEATHER,
+    ask,
+    check_events,
+    checked,
+    kinds,
+    of_kind,
+    post,
+    script,
+)
 from named_events import read_events
 from official import openai_client
 from running_server import wait_until
-from tool_template import CITY, TEMPLATE
 
-import tiny_model
 from oxibonsai.errors import CapacityError
 from oxibonsai.mcp import McpServers, read_config
 from oxibonsai.output import Delta, ToolCallDelta
 from oxibonsai.server.access import current_owner
 from oxibonsai.server.generation import Generation
 from oxibonsai.server.limits import ANONYMOUS
-from oxibonsai.server.openai.responses import replies
-from oxibonsai.server.openai.responses.items import chat_messages, new_items
-from oxibonsai.server.openai.responses.request import later_request
-from oxibonsai.server.openai.schemas.responses import ConversationCreate
+from oxibonsai.server.openai.responses.items import chat_messages
 from oxibonsai.server.server import Server
 from oxibonsai.server.submitter import Submitter
-
-VISIT = {
-    "type": "mcp",
-    "server_label": "t",
-    "allowed_tools": ["visit"],
-    "require_approval": "never",
-}
-ASKING = {**VISIT, "require_approval": "always"}
-WEATHER = {"type": "function", "name": "weather", "parameters": CITY}
-FORCED = {"tool_choice": "required", "parallel_tool_calls": False}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("hosted")
-
-
-@pytest.fixture(scope="module")
-def app(folder: Path) -> Iterator[Server]:
-    tiny_model.write(folder / "tiny.gguf", changes={"qwen3.context_length": (8192, "u32")})
-    config = write_config(
-        folder, t=program(env={"NOTES": str(folder / "notes")}), away={"command": "/no/such/file"}
-    )
-    made = make_model_app(
-        folder / "tiny.gguf", folder, chat_template=TEMPLATE, mcp_servers_config=config
-    )
-    yield made
-    assert made.mcp is not None
-    made.mcp.close()
-    close_model_app(made)
-
-
-@pytest.fixture
-def client(app: Server) -> FlaskClient:
-    return app.test_client()
-
-
-@pytest.fixture
-def visits(folder: Path) -> Path:
-    """The file that the tool writes to, empty."""
-    path = folder / "notes"
-    path.write_text("")
-    return path
-
-
-def post(client: FlaskClient, **fields: Any) -> Any:
-    body = {"input": "hi", "max_output_tokens": 100, "seed": 3, "tools": [VISIT], **fields}
-    return client.post("/v1/responses", json=body)
-
-
-def ask(client: FlaskClient, **fields: Any) -> Any:
-    """A response, checked by the types of OpenAI's package."""
-    answer = post(client, **fields)
-    assert answer.status_code == 200, answer.text
-    if not fields.get("stream"):
-        return checked(answer.get_json())
-    events = read_events(answer.text)
-    check_events(events)
-    return events
-
-
-def checked(response: Any) -> Any:
-    types = pytest.importorskip("openai.types.responses", reason="needs OpenAI's client")
-    types.Response.model_validate(response)
-    return response
-
-
-def check_events(events: Any) -> None:
-    types = pytest.importorskip("openai.types.responses", reason="needs OpenAI's client")
-    pydantic = pytest.importorskip("pydantic")
-    event_type = pydantic.TypeAdapter(types.ResponseStreamEvent)
-    read = [event_type.validate_python(data) for _, data in events]
-    assert [e.type for e in read] == [name for name, _ in events]
-    assert [e.sequence_number for e in read] == list(range(len(events)))
-
-
-def kinds(response: Any) -> list[str]:
-    return [item["type"] for item in response["output"]]
-
-
-def of_kind(response: Any, kind: str) -> Any:
-    (item,) = (item for item in response["output"] if item["type"] == kind)
-    return item
-
-
-def script(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the model be forced to call in each reply in which it may call."""
-
-    def forced(request: Any, *, tokens_used: int, may_call: bool) -> Any:
-        made = later_request(request, tokens_used=tokens_used, may_call=may_call)
-        return made.model_copy(update={"tool_choice": "required"}) if may_call else made
-
-    monkeypatch.setattr(replies, "later_request", forced)
 
 
 def test_a_tool_is_called_and_the_model_goes_on(
@@ -250,41 +161,6 @@ def test_a_server_that_can_not_be_asked_has_no_tools(client: FlaskClient) -> Non
     assert "response.mcp_list_tools.failed" in [name for name, _ in events]
 
 
-def test_an_approved_call_is_made_once(client: FlaskClient, visits: Path) -> None:
-    first = ask(client, tools=[ASKING], stream=True, **FORCED)[-1][1]["response"]
-    assert kinds(first) == ["mcp_list_tools", "mcp_approval_request"]
-    assert first["status"] == "completed"
-    request = first["output"][-1]
-    assert visits.read_text() == ""
-    approval = {
-        "type": "mcp_approval_response",
-        "approval_request_id": request["id"],
-        "approve": True,
-    }
-    chain = {"previous_response_id": first["id"], "tools": [ASKING], "tool_choice": "none"}
-    events = ask(client, input=[approval], stream=True, **chain)
-    second = events[-1][1]["response"]
-    assert kinds(second) == ["mcp_call", "message"]  # the tools are listed already
-    call = second["output"][0]
-    assert call["arguments"] == request["arguments"]
-    assert call["approval_request_id"] == request["id"]
-    assert visits.read_text() == json.loads(request["arguments"])["city"] + "\n"
-    # A client that keeps no responses here sends all items.
-    asked = {"role": "user", "content": "hi"}
-    given = [asked, *first["output"], approval, *second["output"], asked]
-    for fields in (
-        {"input": given},
-        {"input": "and?", "previous_response_id": second["id"]},
-        {"input": [approval], "previous_response_id": second["id"]},
-    ):
-        assert kinds(ask(client, tools=[ASKING], tool_choice="none", **fields)) == ["message"]
-    assert visits.read_text().count("\n") == 1
-    given = [asked, *first["output"], approval]
-    replayed = ask(client, input=given, tools=[ASKING], tool_choice="none", store=False)
-    assert kinds(replayed) == ["mcp_call", "message"]
-    assert visits.read_text().count("\n") == 2
-
-
 def test_a_call_stays_on_record_where_the_next_reply_fails(
     client: FlaskClient, visits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,116 +182,6 @@ def test_a_call_stays_on_record_where_the_next_reply_fails(
     assert visits.read_text().count("\n") == 1
     kept = client.get(f"/v1/conversations/{conversation}/items?order=asc").get_json()["data"]
     assert [item["type"] for item in kept] == ["message", "mcp_call"]
-
-
-def test_no_more_calls_are_approved_than_may_be_made(client: FlaskClient, visits: Path) -> None:
-    items: list[Any] = []
-    for n in range(2):
-        call = {"name": "visit", "arguments": '{"city": "Rome"}', "server_label": "t"}
-        items += [
-            {"type": "mcp_approval_request", "id": f"mcpr_{n}", **call},
-            {"type": "mcp_approval_response", "approval_request_id": f"mcpr_{n}", "approve": True},
-        ]
-    answer = post(client, input=items, tools=[ASKING], max_tool_calls=1, tool_choice="none")
-    assert answer.status_code == 400
-    assert answer.get_json()["error"]["message"] == "max_tool_calls is 1, and 2 calls are approved."
-    assert visits.read_text() == ""
-
-
-def test_a_declined_call_is_not_made_and_the_model_is_told(
-    client: FlaskClient, visits: Path
-) -> None:
-    conversation = client.post("/v1/conversations", json={}).get_json()["id"]
-    fields = {"conversation": conversation, "tools": [ASKING]}
-    request = of_kind(ask(client, **fields, **FORCED), "mcp_approval_request")
-    declined = {
-        "type": "mcp_approval_response",
-        "approval_request_id": request["id"],
-        "approve": False,
-        "reason": "not today",
-    }
-    after = ask(client, input=[declined], tool_choice="none", **fields)
-    assert kinds(after) == ["message"]
-    assert visits.read_text() == ""
-    items = client.get(f"/v1/conversations/{conversation}/items?order=asc").get_json()["data"]
-    assert [item["type"] for item in items][-3:] == [
-        "mcp_approval_request",
-        "mcp_approval_response",
-        "message",
-    ]
-    call, told = chat_messages(None, items)[1:3]
-    assert call["tool_calls"][0]["function"]["name"] == "t_visit"
-    assert told["tool_call_id"] == call["tool_calls"][0]["id"]
-    assert "declined this call: not today" in told["content"]
-
-
-def test_items_that_are_copied_keep_their_approvals() -> None:
-    request = {
-        "type": "mcp_approval_request",
-        "id": "mcpr_1",
-        "server_label": "t",
-        "name": "visit",
-        "arguments": "{}",
-    }
-    response = {
-        "type": "mcp_approval_response",
-        "approval_request_id": "mcpr_1",
-        "approve": False,
-    }
-    body = ConversationCreate.model_validate({"items": [request, response]})
-    asked, answered = new_items(body.items or ())
-    assert asked["id"] == answered["approval_request_id"] != "mcpr_1"
-
-
-def test_an_approval_without_request_or_tool_is_refused(client: FlaskClient) -> None:
-    request = {
-        "type": "mcp_approval_request",
-        "id": "mcpr_1",
-        "server_label": "t",
-        "name": "visit",
-        "arguments": "{}",
-    }
-    approval = {
-        "type": "mcp_approval_response",
-        "approval_request_id": "mcpr_1",
-        "approve": True,
-    }
-    for given, tools, words in (
-        ([approval], [ASKING], "there is no mcp_approval_request 'mcpr_1'"),
-        ([request, approval], [], "send it in tools again"),
-        ([{**request, "name": "note"}, approval], [ASKING], "send it in tools again"),
-    ):
-        answer = post(client, input=given, tools=tools)
-        assert answer.status_code == 400
-        assert words in answer.get_json()["error"]["message"]
-
-
-@pytest.mark.parametrize(
-    ("rule", "asks"),
-    [
-        (None, True),
-        ({}, True),
-        ({"never": {"tool_names": ["visit"]}}, False),
-        ({"never": {"tool_names": ["add"]}}, True),
-        ({"never": {"read_only": True}}, True),
-        ({"never": {"read_only": False}}, False),
-        ({"never": {"read_only": False, "tool_names": ["add"]}}, True),
-        ({"always": {"tool_names": ["visit"]}, "never": {"read_only": False}}, True),
-        ({"always": {"tool_names": ["add"]}, "never": {"read_only": False}}, False),
-    ],
-)
-def test_which_calls_need_an_approval(
-    client: FlaskClient, visits: Path, rule: Any, asks: bool
-) -> None:
-    response = ask(client, tools=[{**VISIT, "require_approval": rule}], **FORCED)
-    assert kinds(response)[1] == ("mcp_approval_request" if asks else "mcp_call")
-    assert (visits.read_text() == "") is asks
-
-
-def test_an_approval_request_that_is_cut_off_is_not_shown(client: FlaskClient) -> None:
-    response = ask(client, tools=[ASKING], max_output_tokens=56, **FORCED)
-    assert response["status"] == "incomplete"
-    assert kinds(response) == ["mcp_list_tools"]
 
 
 def test_a_call_that_is_cut_off_is_not_made(client: FlaskClient, visits: Path) -> None:
