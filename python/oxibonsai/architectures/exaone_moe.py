@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from oxibonsai.architectures import decoder, mixture
+from oxibonsai.architectures import decoder, mixture, qwen3
 from oxibonsai.architectures.drafting import DraftingLayers, layers_of_pass
-from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.mixture import RoutedMixture, Scoring, SharedExperts
@@ -113,12 +112,7 @@ def tensors(c: Config) -> Iterator[Entry]:
 def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
     """Return the hidden states after layer i."""
     window = window_of(c, i)
-    q, k, v = blocks.query_key_value(g, c, w, norm(g, c, w, h, f"blk.{i}.attn_norm"), i)
-    q, k = blocks.head_norms(g, c, w, q, k, i)
-    if window:
-        q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
-    a = blocks.attention(g, c, q, k, v, i, window=window)
-    h = blocks.attention_output(g, c, w, a, i, add=h)
+    h = qwen3.add_attention(g, c, w, i, h, window=window, rotates=window > 0)
     return mixture.feed_forward_pass(g, c, w, norm(g, c, w, h, f"blk.{i}.ffn_norm"), i, add=h)
 
 

@@ -45,13 +45,27 @@ def tensors_of_layers(c: Config) -> Iterator[Entry]:
         yield from decoder.matrices(i, {**decoder.ATTENTION, **decoder.MLP})
 
 
-def add_attention(g: Builder, c: Attended, w: Weights, i: int, h: Value) -> Value:
-    """Return h and what attention of layer i gives, whose heads are normalised and then rotated."""
+def add_attention(
+    g: Builder, c: Attended, w: Weights, i: int, h: Value, *, window: int = 0, rotates: bool = True
+) -> Value:
+    """Return h and what attention of layer i gives, whose heads are normalised and then rotated.
+
+    Args:
+        g: Of the pass.
+        c: The model's config.
+        w: Its tensors.
+        i: The layer.
+        h: Hidden states.
+        window: Keys that a query sees, itself counted; 0: all.
+        rotates: False leaves out the rotation.
+    """
     b = f"blk.{i}"
     q, k, v = blocks.query_key_value(g, c, w, norm(g, c, w, h, f"{b}.attn_norm"), i)
     q, k = blocks.head_norms(g, c, w, q, k, i)
-    q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
-    return blocks.attention_output(g, c, w, blocks.attention(g, c, q, k, v, i), i, add=h)
+    if rotates:
+        q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
+    a = blocks.attention(g, c, q, k, v, i, window=window)
+    return blocks.attention_output(g, c, w, a, i, add=h)
 
 
 def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:

@@ -9,13 +9,10 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai.cli.foreign_options import Command
-from oxibonsai.cli.learning_options import LEARNING, LEARNING_CHOICES
-from oxibonsai.cli.options import json_option
-from oxibonsai.cli.output import OutputFolder, say_written, warn, written_text
-from oxibonsai.cli.settings_options import settings_options
+from oxibonsai.cli.learning_options import LEARNING, learning_options
+from oxibonsai.cli.output import say_written, warn, written_text
 from oxibonsai.distill.settings import HIDDEN_LOSSES, DistillSettings
 
-_FILE = click.Path(path_type=Path)
 _HELP = {
     "weight_type": "Of the matrices: q1_0, q2_0_g64, pq2_0, ptq1_0, tq2_0 or another of quantize.",
     "pure": "That type for all matrices.",
@@ -34,24 +31,16 @@ _HELP = {
     "schedule": "Transformers' name (cosine, warmup_stable_decay ...) or torch's class (OneCycleLR).",
     "schedule_options": "Of the schedule, as a JSON object.",
 }
-_NAMES = {"weight_type": "--type"}
 
 
 @click.command(cls=Command)
-@click.argument("model", metavar="TEACHER")
-@click.argument("data", metavar="DATA.jsonl", type=_FILE)
-@click.argument("out", metavar="OUT", type=OutputFolder())
-@click.option("--held-out", type=_FILE, help="Examples that are measured, and not learnt.")
-@click.option(
-    "--resume", is_flag=True, help="Go on from OUT's newest checkpoint; the rest as before."
-)
-@settings_options(
+@learning_options(
     DistillSettings,
     _HELP,
-    names=_NAMES,
-    choices={**LEARNING_CHOICES, "hidden_loss": HIDDEN_LOSSES},
+    model="TEACHER",
+    names={"weight_type": "--type"},
+    choices={"hidden_loss": HIDDEN_LOSSES},
 )
-@json_option
 def distill(
     model: str,
     data: Path,

@@ -8,13 +8,10 @@ from typing import Any
 import rich_click as click
 
 from oxibonsai.cli.foreign_options import Command
-from oxibonsai.cli.learning_options import LEARNING, LEARNING_CHOICES
-from oxibonsai.cli.options import json_option
-from oxibonsai.cli.output import OutputFolder, say_written, warn
-from oxibonsai.cli.settings_options import settings_options
+from oxibonsai.cli.learning_options import LEARNING, learning_options
+from oxibonsai.cli.output import say_written, warn
 from oxibonsai.finetune.settings import FinetuneSettings
 
-_FILE = click.Path(path_type=Path)
 _HELP = {
     "rank": "Of the adapter's matrices.",
     "alpha": "Scale of their product, over the rank.",
@@ -27,15 +24,7 @@ _HELP = {
 
 
 @click.command(cls=Command)
-@click.argument("model")
-@click.argument("data", metavar="DATA.jsonl", type=_FILE)
-@click.argument("out", metavar="OUT", type=OutputFolder())
-@click.option("--held-out", type=_FILE, help="Examples that are measured, and not learnt.")
-@click.option(
-    "--resume", is_flag=True, help="Go on from OUT's newest checkpoint; the rest as before."
-)
-@settings_options(FinetuneSettings, _HELP, choices=LEARNING_CHOICES)
-@json_option
+@learning_options(FinetuneSettings, _HELP)
 def finetune(
     model: str,
     data: Path,

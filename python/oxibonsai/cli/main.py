@@ -20,7 +20,6 @@ from oxibonsai.errors import (
     SourceError,
     UnsupportedError,
 )
-from oxibonsai.files.platform import use_utf8
 
 if TYPE_CHECKING:
     import rich_click as click
@@ -61,11 +60,13 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Run the command line and exits."""
-    use_utf8()
+    """Run the command line and exit."""
     if sys.argv[1:] in (["--version"], ["-V"], ["-v"]):
         print(f"oxibonsai {__version__}")
         return
+    from oxibonsai.files.platform import use_utf8
+
+    use_utf8()
     sys.exit(_run(sys.argv[1:]))
 
 

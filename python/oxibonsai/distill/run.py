@@ -19,7 +19,6 @@ from oxibonsai.distill.settings import MUON, DistillSettings
 from oxibonsai.errors import RequestError, UnsupportedError, needs_extra
 from oxibonsai.export import save_model
 from oxibonsai.export.config_json import inverse_of
-from oxibonsai.files.figures import save_losses
 from oxibonsai.files.step_progress import step_progress
 from oxibonsai.files.whole_file import make_folder
 from oxibonsai.finetune.examples import Example, read_examples
@@ -37,10 +36,11 @@ with needs_extra("finetune"):
     from oxibonsai.distill.trainer import DistillTrainer, perplexity
     from oxibonsai.finetune.trainer import (
         Progress,
-        logged,
-        newest_checkpoint,
+        checkpoint_to_resume,
+        plot_losses,
         quiet,
         refusals,
+        train,
         training_arguments,
     )
     from oxibonsai.hf.trainable import filled_model
@@ -111,11 +111,7 @@ def distill(
     """
     out = Path(out)
     checkpoints, gguf = out / "checkpoints", out / f"{out.resolve().name}.gguf"
-    newest = newest_checkpoint(checkpoints)
-    if not resume and (newest is not None or gguf.exists()):
-        raise RequestError(
-            f"{out} has a model or checkpoints: go on with --resume, or name a new folder"
-        )
+    newest = checkpoint_to_resume(checkpoints, gguf, "a model", resume=resume)
     if torch.cuda.device_count() > 1:
         raise UnsupportedError(
             "distill runs on one device: choose one with the variable CUDA_VISIBLE_DEVICES"
@@ -149,12 +145,9 @@ def distill(
             )
             trainer.remove_callback(transformers.PrinterCallback)
         with _stored_logits(trainer, learnt, settings, out):
-            trainer.train(resume_from_checkpoint=newest)
-        if measured is not None:
-            trainer.evaluate()
+            train(trainer, newest)
     _write(checkpoint, rounding, trainer.model, rules, gguf)
-    learning, measuring = logged(trainer, "loss"), logged(trainer, "eval_loss")
-    save_losses(out / "loss.png", learning, measuring, x="updates", y="loss, nats a token")
+    learning, measuring = plot_losses(trainer, out)
     found = None
     if measured is not None:
         entropies = trainer.teacher_cross_entropy(), measuring[0][1], measuring[-1][1]

@@ -7,9 +7,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:  # every command imports this module at its start
+    from collections.abc import Callable
+    from pathlib import Path
 
 if sys.platform == "win32":
     import msvcrt

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oxibonsai.errors import RequestError, needs_extra
-from oxibonsai.files.figures import save_losses
+from oxibonsai.errors import needs_extra
 from oxibonsai.files.step_progress import StepProgress, step_progress
 from oxibonsai.files.whole_file import make_folder
 from oxibonsai.finetune.examples import Examples, read_examples
@@ -23,10 +22,11 @@ with needs_extra("finetune"):
     from oxibonsai.finetune.trainer import (
         Progress,
         batch,
-        logged,
-        newest_checkpoint,
+        checkpoint_to_resume,
+        plot_losses,
         quiet,
         refusals,
+        train,
         training_arguments,
     )
     from oxibonsai.hf.trainable import trainable_model
@@ -81,11 +81,9 @@ def finetune(
     """
     out = Path(out)
     checkpoints = out / "checkpoints"
-    newest = newest_checkpoint(checkpoints)
-    if not resume and (newest is not None or (out / "adapter_config.json").exists()):
-        raise RequestError(
-            f"{out} has an adapter or checkpoints: go on with --resume, or name a new folder"
-        )
+    newest = checkpoint_to_resume(
+        checkpoints, out / "adapter_config.json", "an adapter", resume=resume
+    )
     checkpoint, tokenizer = open_model(source), AutoTokenizer.from_pretrained(source)
     learnt = read_examples(Path(data), tokenizer, settings.context)
     measured = read_examples(Path(held_out), tokenizer, settings.context) if held_out else None
@@ -96,12 +94,9 @@ def finetune(
             model = trainable_model(checkpoint, _adapter(settings), settings.dtype, name)
             make_folder(out)
             trainer = _trainer(model, learnt, measured, checkpoints, settings, progress)
-        trainer.train(resume_from_checkpoint=newest)
-        if measured is not None:
-            trainer.evaluate()
+        train(trainer, newest)
         model.save_pretrained(str(out))
-    learning, measuring = logged(trainer, "loss"), logged(trainer, "eval_loss")
-    save_losses(out / "loss.png", learning, measuring, x="updates", y="loss, nats a token")
+    learning, measuring = plot_losses(trainer, out)
     return Result(
         adapter=out,
         steps=trainer.state.global_step,

@@ -14,16 +14,38 @@ from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
 from oxibonsai.errors import OxiBonsaiError, RequestError
+from oxibonsai.files.figures import save_losses
 from oxibonsai.files.step_progress import StepProgress
 from oxibonsai.finetune.examples import IGNORED, Example
 from oxibonsai.finetune.settings import LearningSettings
 
 
-def newest_checkpoint(folder: Path) -> str | None:
-    """Return the newest of a run's checkpoints; None: it has none."""
+def checkpoint_to_resume(checkpoints: Path, result: Path, what: str, *, resume: bool) -> str | None:
+    """Return the newest checkpoint of a run; None: it begins anew.
+
+    Args:
+        checkpoints: The folder of them, in that of the run.
+        result: The file that the run leaves at its end.
+        what: The words for it.
+        resume: Whether the user wants to go on with an earlier run.
+
+    Raises:
+        RequestError: There was an earlier run, which is not to be resumed.
+    """
     find: Any = get_last_checkpoint
-    newest: str | None = find(str(folder)) if folder.is_dir() else None
+    newest: str | None = find(str(checkpoints)) if checkpoints.is_dir() else None
+    if not resume and (newest is not None or result.exists()):
+        raise RequestError(
+            f"{checkpoints.parent} has {what} or checkpoints: go on with --resume, or name a new folder"
+        )
     return newest
+
+
+def train(trainer: Any, newest: str | None) -> None:
+    """Train from a checkpoint on, or from the beginning, and measure the held-out examples at the end."""
+    trainer.train(resume_from_checkpoint=newest)
+    if trainer.eval_dataset is not None:
+        trainer.evaluate()
 
 
 def training_arguments(
@@ -87,9 +109,18 @@ def batch(examples: Sequence[Example]) -> dict[str, torch.Tensor]:
     }
 
 
-def logged(trainer: Any, key: str) -> list[tuple[int, float]]:
-    """Return what the log says of a figure: updates, and its value after so many."""
-    return [(row["step"], row[key]) for row in trainer.state.log_history if key in row]
+Losses = list[tuple[int, float]]  # updates, and the loss after so many, nats a token
+
+
+def plot_losses(trainer: Any, out: Path) -> tuple[Losses, Losses]:
+    """Write ``loss.png`` into the run's folder; return the losses of examples and of held-out ones."""
+
+    def logged(key: str) -> Losses:
+        return [(row["step"], row[key]) for row in trainer.state.log_history if key in row]
+
+    learning, measuring = logged("loss"), logged("eval_loss")
+    save_losses(out / "loss.png", learning, measuring, x="updates", y="loss, nats a token")
+    return learning, measuring
 
 
 @contextmanager
