@@ -1,11 +1,28 @@
 # oxi_embed_kernels(TARGET): adds the kernels for GPUs to a target as text: their source, which NVRTC
-# compiles on the machine that runs them, and on request PTX, which the driver assembles for its card.
-# Nothing of CUDA is linked.
+# compiles on the machine that runs them, on request PTX, which the driver assembles for its card, and
+# SPIR-V for OpenCL, where its compilers are found. Nothing of CUDA or OpenCL is linked.
 option(OXIBONSAI_PTX "Embed PTX of the kernels for GPUs; takes nvcc and a minute" OFF)
 if(OXIBONSAI_PTX)
   find_program(OXIBONSAI_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin)
   if(NOT OXIBONSAI_NVCC)
     message(FATAL_ERROR "OXIBONSAI_PTX needs nvcc, on PATH or in the folder of CUDA_HOME")
+  endif()
+endif()
+
+set(OXIBONSAI_SPIRV AUTO CACHE STRING
+    "Embed SPIR-V of the kernels; takes clang and llvm-spirv of one version: ON, OFF or AUTO (where found)")
+if(OXIBONSAI_SPIRV)
+  foreach(version 15 16)
+    find_program(OXIBONSAI_CLANG_${version} clang-${version})
+    find_program(OXIBONSAI_LLVM_SPIRV_${version} llvm-spirv-${version})
+    if(OXIBONSAI_CLANG_${version} AND OXIBONSAI_LLVM_SPIRV_${version})
+      set(spirv_tools --clang "${OXIBONSAI_CLANG_${version}}" --llvm-spirv
+                      "${OXIBONSAI_LLVM_SPIRV_${version}}")
+      break()
+    endif()
+  endforeach()
+  if(NOT spirv_tools AND NOT OXIBONSAI_SPIRV STREQUAL "AUTO")
+    message(FATAL_ERROR "OXIBONSAI_SPIRV needs clang-15 and llvm-spirv-15, or both as 16, on PATH")
   endif()
 endif()
 
@@ -16,12 +33,13 @@ function(oxi_embed_kernels target)
   file(MAKE_DIRECTORY "${OXIBONSAI_GENERATED}/gpu")
   file(GLOB kernels CONFIGURE_DEPENDS "${csrc}/gpu/kernels/*.h" "${csrc}/gpu/dialect*.h")
   if(OXIBONSAI_PTX)
-    set(nvcc "${OXIBONSAI_NVCC}")
+    set(tools --nvcc "${OXIBONSAI_NVCC}")
   endif()
   add_custom_command(
     OUTPUT "${output}"
-    COMMAND "${Python_EXECUTABLE}" "${script}" "${csrc}" "${output}" ${nvcc}
-    DEPENDS "${script}" ${kernels}
+    COMMAND "${Python_EXECUTABLE}" "${script}" "${csrc}" "${output}" ${tools} ${spirv_tools}
+    DEPENDS "${script}" "${PROJECT_SOURCE_DIR}/cmake/split_spirv.py" "${csrc}/gpu/rounded.h"
+            "${csrc}/opencl/kernels.h" "${csrc}/opencl/probe.h" ${kernels}
     COMMENT "Embedding the kernels for GPUs"
     VERBATIM)
   target_sources(${target} PRIVATE "${output}")

@@ -1,10 +1,11 @@
-"""Write the GPU kernels into a C++ file: their source in one piece and, with nvcc, PTX.
+"""Write the GPU kernels into a C++ file: their source in one piece, PTX with nvcc, SPIR-V with clang.
 
-usage: embed_kernels.py CSRC OUTPUT [NVCC]
+usage: embed_kernels.py CSRC OUTPUT [--nvcc NVCC] [--clang CLANG --llvm-spirv LLVM_SPIRV]
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import re
 import subprocess
@@ -13,9 +14,11 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from split_spirv import split
+
 ENTRY = "gpu/kernels/all.h"
-# Threads on the CPU: no compiler for GPUs reads it.
-LEFT_OUT = {"gpu/dialect_emulator.h"}
+# What NVRTC and Metal never read: threads on the CPU, C++ for OpenCL.
+LEFT_OUT = {"gpu/dialect_emulator.h", "gpu/dialect_opencl.h"}
 # Compute capability, and the oldest PTX version that has what the kernels for it use (mma.sync with
 # int8 from 6.5 on, with 32 of them from 7.0 on). nvcc writes its own version, which older drivers
 # refuse whatever is inside.
@@ -23,6 +26,20 @@ GENERATIONS = ((75, "6.5"), (80, "7.0"))
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
 # Loops of which a template makes nothing.
 FLAGS.append("-diag-suppress=128,186")
+OPENCL_ENTRY = "opencl/kernels.h"
+# The translator knows no optimized code. -fwrapv: without a decoration that SPIR-V 1.3 lacks.
+CLANG_FLAGS = [
+    "-x",
+    "clcpp",
+    "-cl-std=CLC++2021",
+    "-target",
+    "spir64",
+    "-ffp-contract=off",
+    "-fwrapv",
+]
+CLANG_FLAGS += ["-Xclang", "-finclude-default-header", "-Xclang", "-disable-llvm-passes"]
+# Extensions that clang's header of built-in functions declares nothing without.
+CLANG_FLAGS += ["-Dcl_khr_subgroup_shuffle", "-Dcl_khr_subgroup_shuffle_relative"]
 LITERAL = 16_000  # characters of a piece
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
@@ -74,6 +91,18 @@ def embedded_ptx(nvcc: str, source: str) -> list[tuple[int, str]]:
         return [(generation, job.result()) for generation, job in jobs]
 
 
+def compile_spirv(clang: str, llvm_spirv: str, csrc: Path) -> bytes:
+    """Return all kernels as one module, none of which may fuse a product and a sum."""
+    with tempfile.TemporaryDirectory() as folder:
+        code, bitcode, module = (Path(folder, f"kernels.{end}") for end in ("clcpp", "bc", "spv"))
+        code.write_text(f'#include "{OPENCL_ENTRY}"\n')
+        command = [clang, *CLANG_FLAGS, f"-I{csrc}", "-emit-llvm", "-c", code, "-o", bitcode]
+        subprocess.run(command, check=True)
+        translate = [llvm_spirv, "--spirv-max-version=1.4", "--spirv-fp-contract=off"]
+        subprocess.run([*translate, bitcode, "-o", module], check=True)
+        return module.read_bytes()
+
+
 def strip_comments(ptx: str) -> str:
     lines = (re.sub(r"\s*//.*$", "", line) for line in ptx.splitlines())
     return "\n".join(line for line in lines if line.strip()) + "\n"
@@ -84,25 +113,30 @@ def literal(text: str) -> str:
     return "\n".join(f'R"oxi({piece})oxi"' for piece in pieces)
 
 
-def compressed(text: str) -> bytes:
-    import lzma  # some builds of Python lack it, and without PTX nothing needs it
+def array(name: str, data: bytes) -> str:
+    """Return xz of the data as an array in C++."""
+    import lzma  # some builds of Python lack it, and without PTX and SPIR-V nothing needs it
 
-    return lzma.compress(text.encode())
+    return f"const unsigned char {name}[] = {{{','.join(map(str, lzma.compress(data)))}}};\n"
 
 
-def main(csrc: str, output: str, nvcc: str = "") -> None:
-    source = amalgamate(Path(csrc), ENTRY, set())
+def view(name: str) -> str:
+    """Return such an array as a `std::string_view`."""
+    return f"{{reinterpret_cast<const char*>({name}), sizeof {name}}}"
+
+
+def main(csrc: Path, output: Path, nvcc: str, clang: str, llvm_spirv: str) -> None:
+    """Write the file."""
+    source = amalgamate(csrc, ENTRY, set())
     ptx = embedded_ptx(nvcc, source) if nvcc else []
-    digest = hashlib.blake2b(repr((source, ptx)).encode(), digest_size=8).hexdigest()
-    modules = "".join(
-        f"      {{{g}, {{reinterpret_cast<const char*>(kPtx{g}), sizeof kPtx{g}}}}},\n"
-        for g, _ in ptx
-    )
-    texts = "\n".join(
-        f"const unsigned char kPtx{g}[] = {{{','.join(map(str, compressed(text)))}}};\n"
-        for g, text in ptx
-    )
-    Path(output).write_text(
+    spirv = split(compile_spirv(clang, llvm_spirv, csrc)) if clang else {}
+    digest = hashlib.blake2b(repr((source, ptx, spirv)).encode(), digest_size=8).hexdigest()
+    arrays = [array(f"kPtx{g}", text.encode()) for g, text in ptx]
+    if spirv:
+        arrays.append(array("kSpirv", b"".join(spirv.values())))
+    modules = "".join(f"      {{{g}, {view(f'kPtx{g}')}}},\n" for g, _ in ptx)
+    kernels = "".join(f'      {{"{name}", {len(module)}}},\n' for name, module in spirv.items())
+    output.write_text(
         f"""// Made by cmake/embed_kernels.py.
 #include "gpu/embedded_kernels.h"
 
@@ -112,7 +146,7 @@ namespace {{
 const char kSource[] =
 {literal(source)};
 
-{texts}
+{"".join(arrays)}
 }}  // namespace
 
 std::string_view kernel_source() {{ return {{kSource, sizeof kSource - 1}}; }}
@@ -125,10 +159,21 @@ const std::vector<EmbeddedPtx>& embedded_ptx() {{
   return all;
 }}
 
+const EmbeddedSpirv& embedded_spirv() {{
+  static const EmbeddedSpirv all = {{{view("kSpirv") if spirv else "{}"}, {{
+{kernels}  }}}};
+  return all;
+}}
+
 }}  // namespace oxibonsai::gpu
 """
     )
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("csrc", type=Path)
+    parser.add_argument("output", type=Path)
+    for tool in ("--nvcc", "--clang", "--llvm-spirv"):
+        parser.add_argument(tool, default="")
+    main(**vars(parser.parse_args()))

@@ -20,9 +20,21 @@ NATIVE = {
     "gpu": {"base", "quant", "graph"},
     "cuda": {"base", "gpu"},
     "metal": {"base", "gpu"},
+    "opencl": {"base", "gpu"},
     "sampling": {"base", "cpu"},
     "web": {"base", "quant", "graph", "cpu", "sampling"},
-    "bindings": {"base", "quant", "format", "graph", "cpu", "gpu", "cuda", "metal", "sampling"},
+    "bindings": {
+        "base",
+        "quant",
+        "format",
+        "graph",
+        "cpu",
+        "gpu",
+        "cuda",
+        "metal",
+        "opencl",
+        "sampling",
+    },
 }
 
 _FILES = {"errors", "files", "sources", "checkpoint", "graph", "_core"}

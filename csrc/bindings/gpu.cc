@@ -15,6 +15,8 @@
 #include "gpu/device.h"
 #include "gpu/executable.h"
 #include "metal/metal_backend.h"
+#include "opencl/devices.h"
+#include "opencl/opencl_backend.h"
 
 namespace py = pybind11;
 
@@ -49,6 +51,10 @@ gpu::BackendPtr open_cuda(int index, const std::string& image_folder,
   return cuda::open_card(index, {image_folder, nvrtc, unpack_xz});
 }
 
+gpu::BackendPtr open_opencl(int index, const std::string& image_folder) {
+  return opencl::open_device(index, image_folder, unpack_xz);
+}
+
 py::dict facts(const std::string& name, const std::string& description, const std::string& reason,
                py::object total, py::object free) {
   return py::dict(py::arg("name") = name, py::arg("description") = description,
@@ -69,6 +75,21 @@ py::dict inspect(const std::string& name, const std::string& description, const 
   }
 }
 
+void add_opencl(py::list* all, const std::string& image_folder) {
+  try {
+    const std::vector<opencl::DeviceInfo> devices = opencl::devices();
+    for (int i = 0; i < static_cast<int>(devices.size()); ++i) {
+      const opencl::DeviceInfo& d = devices[static_cast<size_t>(i)];
+      py::dict found = inspect("opencl:" + std::to_string(i), d.name + ", " + d.platform_name,
+                               [&] { return open_opencl(i, image_folder); });
+      found["on_cpu"] = d.is_cpu();
+      all->append(std::move(found));
+    }
+  } catch (const Error& e) {
+    all->append(facts("opencl", "", e.what(), py::none(), py::none()));
+  }
+}
+
 py::list gpu_devices(const std::string& image_folder, const std::vector<std::string>& nvrtc) {
   py::list all;
   try {
@@ -82,6 +103,7 @@ py::list gpu_devices(const std::string& image_folder, const std::vector<std::str
     all.append(facts("cuda", "", e.what(), py::none(), py::none()));
   }
   all.append(inspect("metal", "", [] { return metal::open_metal(); }));
+  add_opencl(&all, image_folder);
   return all;
 }
 
@@ -89,12 +111,16 @@ std::shared_ptr<GpuDevice> open_gpu(const std::string& name, int threads,
                                     const std::string& image_folder,
                                     const std::vector<std::string>& nvrtc) {
   const py::gil_scoped_release free;
-  constexpr std::string_view kCuda = "cuda:";
+  const size_t colon = name.find(':');
+  const std::string kind = name.substr(0, colon);
+  const int index = colon == std::string::npos ? 0 : std::stoi(name.substr(colon + 1));
   gpu::BackendPtr backend;
-  if (name == "metal") {
+  if (kind == "metal") {
     backend = metal::open_metal();
-  } else if (name.rfind(kCuda, 0) == 0) {
-    backend = open_cuda(std::stoi(name.substr(kCuda.size())), image_folder, nvrtc);
+  } else if (kind == "cuda") {
+    backend = open_cuda(index, image_folder, nvrtc);
+  } else if (kind == "opencl") {
+    backend = open_opencl(index, image_folder);
   } else {
     throw RequestError("no GPU is called " + name);
   }

@@ -100,14 +100,7 @@ class CudaBuffer : public gpu::Buffer {
     }
   }
 
-  // `bytes` bytes from `offset` on; RequestError where the buffer ends before.
-  DevicePointer at(int64_t offset, int64_t bytes) const {
-    if (offset < 0 || bytes < 0 || offset > this->bytes() - bytes)
-      throw RequestError("a device's buffer of " + std::to_string(this->bytes()) +
-                         " bytes has no " + std::to_string(bytes) + " at " +
-                         std::to_string(offset));
-    return memory_ + static_cast<DevicePointer>(offset);
-  }
+  DevicePointer memory() const { return memory_; }
 
  private:
   const ContextPtr context_;
@@ -115,8 +108,7 @@ class CudaBuffer : public gpu::Buffer {
 };
 
 DevicePointer resolve(gpu::Address at, int64_t bytes) {
-  if (at.buffer == nullptr) throw RequestError("an address of no buffer");
-  return static_cast<const CudaBuffer*>(at.buffer)->at(at.offset, bytes);
+  return gpu::buffer_of<CudaBuffer>(at, bytes).memory() + static_cast<DevicePointer>(at.offset);
 }
 
 // Pinned memory that small uploads pass through, used from its begin to its end and over again.

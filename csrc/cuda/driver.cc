@@ -4,8 +4,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/library.h"
 #include "base/os/os.h"
-#include "cuda/library.h"
 
 namespace oxibonsai::cuda {
 namespace {

@@ -1,45 +1,19 @@
 #include "cuda/kernel_image.h"
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
-#include "base/os/os.h"
 #include "cuda/nvrtc.h"
 #include "gpu/embedded_kernels.h"
+#include "gpu/image_cache.h"
 
 namespace oxibonsai::cuda {
 namespace {
 
-namespace fs = std::filesystem;
 using Image = std::vector<uint8_t>;
 
-fs::path kept_path(const Driver& driver, int generation, const std::string& folder) {
-  return fs::u8path(folder) /
-         ("sm_" + std::to_string(generation) + "-driver_" + std::to_string(driver.version) + "-" +
-          std::string(gpu::kernel_digest()) + ".cubin");
-}
-
-Image read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return Image(std::istreambuf_iterator<char>(file), {});
-}
-
-// A folder that can't be written costs only the time to make the image again.
-void keep(const fs::path& path, const Image& image) {
-  std::error_code ignored;
-  fs::create_directories(path.parent_path(), ignored);
-  fs::path part = path;
-  part += "." + std::to_string(os::process_id()) + ".part";
-  std::ofstream file(part, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(image.data()),
-             static_cast<std::streamsize>(image.size()));
-  file.close();
-  if (file)
-    fs::rename(part, path, ignored);
-  else
-    fs::remove(part, ignored);
+std::string kept_name(const Driver& driver, int generation) {
+  return "sm_" + std::to_string(generation) + "-driver_" + std::to_string(driver.version) + "-" +
+         std::string(gpu::kernel_digest()) + ".cubin";
 }
 
 // The newest embedded PTX that the card can run; null where there is none.
@@ -96,21 +70,19 @@ Image make(const Driver& driver, int generation, const ImageSources& sources) {
 
 void load_kernel_image(const Driver& driver, int generation, const ImageSources& sources,
                        const std::function<void(const Image&)>& load) {
-  fs::path path;
-  if (!sources.folder.empty()) {
-    path = kept_path(driver, generation, sources.folder);
-    const Image kept = read(path);
-    if (!kept.empty()) {
-      try {
-        return load(kept);
-      } catch (const DeviceError&) {
-        // Damaged, or another driver's under the same version: the one made below replaces it.
-      }
+  const gpu::ImageCache cache(sources.folder);
+  const std::string name = kept_name(driver, generation);
+  const Image kept = cache.read(name);
+  if (!kept.empty()) {
+    try {
+      return load(kept);
+    } catch (const DeviceError&) {
+      // Damaged, or another driver's under the same version: the one made below replaces it.
     }
   }
   const Image image = make(driver, generation, sources);
   load(image);
-  if (!path.empty()) keep(path, image);
+  cache.keep(name, image);
 }
 
 }  // namespace oxibonsai::cuda

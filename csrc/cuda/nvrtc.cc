@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "base/check.h"
-#include "cuda/library.h"
+#include "base/library.h"
 
 namespace oxibonsai::cuda {
 namespace {

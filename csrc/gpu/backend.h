@@ -1,7 +1,7 @@
 #pragma once
 
 // What a GPU must offer to run oxibonsai: memory and launches of the kernels in gpu/kernels. CUDA,
-// Metal and the emulator implement it; everything above knows no driver.
+// Metal, OpenCL and the emulator implement it; everything above knows no driver.
 //
 // Work is in order: whatever is asked of a backend sees the effects of everything asked before.
 // Errors: CapacityError where memory does not suffice, DeviceError for all else, with the driver's
@@ -26,6 +26,12 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   int64_t bytes() const { return bytes_; }
+  // RequestError where there are no `bytes` bytes from `offset` on.
+  void check_range(int64_t offset, int64_t bytes) const {
+    if (offset < 0 || bytes < 0 || offset > bytes_ - bytes)
+      throw RequestError("a device's buffer of " + std::to_string(bytes_) + " bytes has no " +
+                         std::to_string(bytes) + " at " + std::to_string(offset));
+  }
 
  private:
   const int64_t bytes_;
@@ -38,6 +44,15 @@ struct Address {
   Buffer* buffer = nullptr;
   int64_t offset = 0;  // bytes
 };
+
+// The buffer of an address with `bytes` bytes from there on, which a backend's own class is;
+// RequestError where it has fewer.
+template <class Own>
+const Own& buffer_of(Address at, int64_t bytes) {
+  if (at.buffer == nullptr) throw RequestError("an address of no buffer");
+  at.buffer->check_range(at.offset, bytes);
+  return static_cast<const Own&>(*at.buffer);
+}
 
 inline Address operator+(Address at, int64_t bytes) { return {at.buffer, at.offset + bytes}; }
 

@@ -47,6 +47,7 @@ INLINE float half_to_float(uint16_t h) {
 INLINE float bf16_to_float(uint16_t h) { return __uint_as_float(uint32_t(h) << 16); }
 INLINE float round_even(float v) { return rintf(v); }
 INLINE float root(float v) { return __fsqrt_rn(v); }
+INLINE float quotient(float a, float b) { return a / b; }
 INLINE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 // Bytes of a (0 .. 3) and b (4 .. 7) that the four nibbles of a selector name.
 INLINE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {

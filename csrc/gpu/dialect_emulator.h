@@ -40,15 +40,8 @@ using oxibonsai::half_to_float;
 INLINE uint32_t float_to_bits(float v) { return oxibonsai::float_to_bits(v); }
 INLINE float round_even(float v) { return std::nearbyint(v); }
 INLINE float root(float v) { return std::sqrt(v); }
+INLINE float quotient(float a, float b) { return a / b; }
 INLINE float fused(float a, float b, float c) { return std::fma(a, b, c); }
-// Bytes of a (0 .. 3) and b (4 .. 7) that the four nibbles of a selector name.
-INLINE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
-  const uint64_t all = uint64_t(b) << 32 | a;
-  uint32_t result = 0;
-  for (uint32_t i = 0; i < 4; ++i)
-    result |= (uint32_t(all >> (8 * (selector >> (4 * i) & 7))) & 255u) << (8 * i);
-  return result;
-}
 INLINE int32_t dot4(uint32_t a, uint32_t b, int32_t c) {
   for (int i = 0; i < 32; i += 8) c += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
   return c;

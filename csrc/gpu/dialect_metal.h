@@ -50,15 +50,8 @@ INLINE float half_to_float(uint16_t h) { return float(as_type<half>(h)); }
 INLINE float bf16_to_float(uint16_t h) { return as_type<float>(uint(h) << 16); }
 INLINE float round_even(float v) { return rint(v); }
 INLINE float root(float v) { return precise::sqrt(v); }
+INLINE float quotient(float a, float b) { return a / b; }
 INLINE float fused(float a, float b, float c) { return fma(a, b, c); }
-// Bytes of a (0 .. 3) and b (4 .. 7) that the four nibbles of a selector name.
-INLINE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
-  const uint64_t all = uint64_t(b) << 32 | a;
-  uint32_t result = 0;
-  for (uint32_t i = 0; i < 4; ++i)
-    result |= (uint32_t(all >> (8 * (selector >> (4 * i) & 7))) & 255u) << (8 * i);
-  return result;
-}
 // c and the products of four pairs of int8.
 INLINE int32_t dot4(uint32_t a, uint32_t b, int32_t c) {
   const char4 x = as_type<char4>(a), y = as_type<char4>(b);

@@ -47,12 +47,7 @@ class MetalBuffer : public gpu::Buffer {
 };
 
 OxiMetalBuffer* memory_of(gpu::Address at, int64_t bytes) {
-  if (at.buffer == nullptr) throw RequestError("an address of no buffer");
-  if (at.offset < 0 || bytes < 0 || at.offset > at.buffer->bytes() - bytes)
-    throw RequestError("a device's buffer of " + std::to_string(at.buffer->bytes()) +
-                       " bytes has no " + std::to_string(bytes) + " at " +
-                       std::to_string(at.offset));
-  return static_cast<const MetalBuffer*>(at.buffer)->memory();
+  return gpu::buffer_of<MetalBuffer>(at, bytes).memory();
 }
 
 uint8_t* contents(gpu::Address at, int64_t bytes) {

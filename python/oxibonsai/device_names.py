@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
-_CUDA = r"cuda(:(0|[1-9]\d{0,2}))?"
-DEVICE_PATTERN = rf"auto|cpu|metal|{_CUDA}(,{_CUDA})*"
+_NUMBER = r"(:(0|[1-9]\d{0,2}))?"
+_CUDA = rf"cuda{_NUMBER}"
+DEVICE_PATTERN = rf"auto|cpu|metal|opencl{_NUMBER}|{_CUDA}(,{_CUDA})*"

@@ -45,7 +45,7 @@ def texts(engine: oxibonsai.Engine, prompts: list[list[int]], params: SamplingPa
 
 
 def test_a_card_is_listed_with_its_memory(card: Any) -> None:
-    cpu, cuda, metal = list_devices()
+    cpu, cuda, metal, *_ = list_devices()
     assert (cpu.name, cpu.usable) == ("cpu", True)
     assert (cuda.name, cuda.usable, cuda.reason) == ("cuda:0", True, "")
     assert cuda.description == "Emulated card 0, sm_90"

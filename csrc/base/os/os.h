@@ -64,6 +64,8 @@ void prefer_huge_pages(uint8_t* data, size_t bytes);
 
 // The file name of the library that NVIDIA's driver installs.
 extern const char* const kCudaDriverLibrary;
+// That of the loader of OpenCL's drivers.
+extern const char* const kOpenClLibrary;
 // Null, and `reason` in the loader's words, where it can't be opened.
 void* open_library(const std::string& path, std::string* reason);
 // Null where the library lacks the name.

@@ -136,6 +136,7 @@ void prefer_huge_pages([[maybe_unused]] uint8_t* data, [[maybe_unused]] size_t b
 }
 
 const char* const kCudaDriverLibrary = "libcuda.so.1";
+const char* const kOpenClLibrary = "libOpenCL.so.1";
 
 void* open_library(const std::string& path, std::string* reason) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

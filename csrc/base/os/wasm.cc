@@ -89,6 +89,7 @@ void free_pages(uint8_t* data, size_t) { std::free(data); }
 void prefer_huge_pages(uint8_t*, size_t) {}
 
 const char* const kCudaDriverLibrary = "";
+const char* const kOpenClLibrary = "";
 
 void* open_library(const std::string&, std::string* reason) {
   *reason = "WebAssembly loads no libraries";

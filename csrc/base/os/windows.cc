@@ -172,6 +172,7 @@ void free_pages(uint8_t* data, size_t) { VirtualFree(data, 0, MEM_RELEASE); }
 void prefer_huge_pages(uint8_t*, size_t) {}
 
 const char* const kCudaDriverLibrary = "nvcuda.dll";
+const char* const kOpenClLibrary = "OpenCL.dll";
 
 void* open_library(const std::string& path, std::string* reason) {
   const std::wstring name = wide(path);

@@ -50,7 +50,7 @@ INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count,
 // A score, with its soft-cap and its biases; the key is `distance` after the query.
 INLINE float final_score(ARGS(AttendArgs) args, float score, float slope,
                          GLOBAL const float* by_position, uint32_t head, int32_t distance) {
-  if (args.softcap > 0.0f) score = args.softcap * tanh_of(score / args.softcap);
+  if (args.softcap > 0.0f) score = args.softcap * tanh_of(quotient(score, args.softcap));
   if (args.has_slopes != 0) {
     const int32_t away = distance < 0 ? distance : -distance;
     score = fused(slope, float(away), score);
@@ -172,7 +172,7 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   }
   BARRIER();
   if (args.page.rotate_key > 0) {
-    const float size = root(1.0f / float(args.page.rotate_key));
+    const float size = root(quotient(1.0f, float(args.page.rotate_key)));
     for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS)
       query[i] = flush_tiny(query[i] * size);
   }
@@ -327,7 +327,7 @@ KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, views),
       sum = fused(sum, f.old_part, f.added);
       value = merge_sums(value, 0.0f, f.old_part, f.added);
     }
-    values[d] = sum == 0.0f ? 0.0f : flush_tiny(value * (1.0f / sum));
+    values[d] = sum == 0.0f ? 0.0f : flush_tiny(value * quotient(1.0f, sum));
   }
   if (!args.last_run) return;  // for all threads alike
   for (uint32_t stride = 1; stride < rotate; stride *= 2) {
@@ -335,7 +335,7 @@ KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, views),
     rotate_shared(values, stride, value_dim, THREAD);
   }
   BARRIER();
-  const float size = rotate > 0 ? root(1.0f / float(rotate)) : 1.0f;
+  const float size = rotate > 0 ? root(quotient(1.0f, float(rotate))) : 1.0f;
   for (uint32_t d = THREAD; d < value_dim; d += ATTEND_THREADS)
     put_value(rotate > 0 ? flush_tiny(values[d] * size) : values[d], LANE, result * value_dim + d,
               args.round, y, q, scales, sums);

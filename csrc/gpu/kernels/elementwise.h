@@ -54,7 +54,7 @@ KERNEL(scale, FlatArgs, READ(1, float, x), WRITE(2, float, y)) {
 
 KERNEL(softcap, FlatArgs, READ(1, float, x), WRITE(2, float, y)) {
   const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
-  if (i < args.count) y[i] = flush_tiny(args.factor * tanh_of(x[i] / args.factor));
+  if (i < args.count) y[i] = flush_tiny(args.factor * tanh_of(quotient(x[i], args.factor)));
 }
 
 // alpha_p x^2 + beta x where x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x.

@@ -23,7 +23,7 @@ INLINE void soften(GROUP float* x, GROUP float* sum, uint32_t n, uint32_t thread
   }
   BARRIER();
   const float total = sum[0];
-  for (uint32_t i = thread_id; i < n; i += ROUTE_THREADS) x[i] = x[i] / total;
+  for (uint32_t i = thread_id; i < n; i += ROUTE_THREADS) x[i] = quotient(x[i], total);
   BARRIER();
 }
 
@@ -68,11 +68,12 @@ INLINE void route_sparsely(ARGS(RouteArgs) args, GROUP const float* scores, GROU
     for (uint32_t i = 0; i < n; ++i) {
       const float size = scores[i] < 0.0f ? -scores[i] : scores[i];
       const float larger_one = size < max ? max : size;
-      if (left[i] && !((max - scores[i]) / larger_one > 0.02f)) sum = sum + exp_of(scores[i] - max);
+      if (left[i] && !(quotient(max - scores[i], larger_one) > 0.02f))
+        sum = sum + exp_of(scores[i] - max);
     }
     left[best] = 0;
     places[choice] = int32_t(best);
-    weights[choice] = 1.0f / sum * args.scale;
+    weights[choice] = quotient(1.0f, sum) * args.scale;
   }
 }
 
@@ -90,7 +91,7 @@ KERNEL(route, RouteArgs, READ(1, float, scores), READ(2, float, bias), WRITE(3, 
   const uint64_t row = BLOCK_X;
   for (uint32_t i = THREAD; i < n; i += ROUTE_THREADS) {
     const float x = scores[row * n + i];
-    probability[i] = args.scoring == 2 ? 1.0f / (1.0f + exp_of(-x)) : x;
+    probability[i] = args.scoring == 2 ? quotient(1.0f, 1.0f + exp_of(-x)) : x;
     kept[i] = 1;
   }
   // Scores that are NaN have no place; what they leave free must be an expert all the same.
@@ -137,7 +138,7 @@ KERNEL(route, RouteArgs, READ(1, float, scores), READ(2, float, bias), WRITE(3, 
     BARRIER();
   }
   for (uint32_t i = THREAD; i < args.k; i += ROUTE_THREADS) {
-    const float weight = args.normalize ? chosen[i] / sum[0] : chosen[i];
+    const float weight = args.normalize ? quotient(chosen[i], sum[0]) : chosen[i];
     const uint64_t at = row * args.k + i;
     weights[at] = args.has_expert_scale ? weight * args.scale * expert_scale[places[at]]
                                         : weight * args.scale;

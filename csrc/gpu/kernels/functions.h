@@ -43,7 +43,7 @@ INLINE float weight_of(float x) {
 
 INLINE float tanh_of(float x) {
   const float a = magnitude(x);
-  const float big = 1.0f - 2.0f / (bounded_exp(a + a) + 1.0f);
+  const float big = 1.0f - quotient(2.0f, bounded_exp(a + a) + 1.0f);
   const float s = x * x;
   float p = -6.2428489327e-3f;
   p = fused(p, s, 2.1050713956e-2f);
@@ -94,9 +94,9 @@ INLINE float softplus_of(float x) {
   return larger(x, 0.0f) + fused(p * u, u, u);
 }
 
-INLINE float times_sigmoid(float x, float t) { return x / (1.0f + bounded_exp(0.0f - t)); }
+INLINE float times_sigmoid(float x, float t) { return quotient(x, 1.0f + bounded_exp(0.0f - t)); }
 
-INLINE float sigmoid_of(float x) { return 1.0f / (1.0f + bounded_exp(0.0f - x)); }
+INLINE float sigmoid_of(float x) { return quotient(1.0f, 1.0f + bounded_exp(0.0f - x)); }
 
 // A Function of one number.
 INLINE float activation_of(uint32_t function, float x) {

@@ -20,7 +20,7 @@ KERNEL(hadamard, HadamardArgs, READ(1, float, x), READ(2, float, before), READ(3
     }
   }
   BARRIER();
-  const float size = root(1.0f / float(args.block));
+  const float size = root(quotient(1.0f, float(args.block)));
   for (uint32_t i = THREAD; i < n; i += 256) {
     const float factor = args.has_after ? after[(first + i) % args.cols] : 1.0f;
     put_value(flush_tiny(values[i] * size * factor), LANE, first + i, args.round, y, q, scales,

@@ -12,7 +12,7 @@ INLINE void fold_lanes(GROUP float* lanes, uint32_t thread_id) {
 }
 
 INLINE float inverse_root(float sum, uint32_t width, float eps) {
-  return 1.0f / root(sum / float(width) + eps);
+  return quotient(1.0f, root(quotient(sum, float(width)) + eps));
 }
 
 // Of a row's `width` values from `row` on, by all threads of its block.
@@ -26,7 +26,7 @@ INLINE float mean_of(GLOBAL const float* x, uint64_t row, uint32_t width, GROUP 
   BARRIER();
   fold_lanes(lanes, thread_id);
   BARRIER();
-  return lanes[0] / float(width);
+  return quotient(lanes[0], float(width));
 }
 
 // The sum of the squares of what they deviate from their mean.
@@ -101,10 +101,10 @@ KERNEL(match_rms, NormArgs, READ(1, float, x), READ(2, float, like), WRITE(3, fl
   fold_lanes(lanes, THREAD);
   fold_lanes(others, THREAD);
   BARRIER();
-  const float wanted = root(others[0] / float(args.width));
-  const float own = root(larger(lanes[0] / float(args.width), args.eps));
+  const float wanted = root(quotient(others[0], float(args.width)));
+  const float own = root(larger(quotient(lanes[0], float(args.width)), args.eps));
   for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS)
-    y[row + i] = flush_tiny(x[row + i] * wanted / own);
+    y[row + i] = flush_tiny(quotient(x[row + i] * wanted, own));
 }
 
 // graph::GaussianTopK; NormArgs::eps is how many deviations.
@@ -114,7 +114,7 @@ KERNEL(gaussian_top_k, NormArgs, READ(1, float, x), WRITE(2, float, y)) {
   const uint64_t row = uint64_t(BLOCK_X) * args.width;
   const float mean = mean_of(x, row, args.width, lanes, THREAD);
   const float squared = squared_deviations(x, row, args.width, mean, squares, THREAD);
-  const float cut = args.eps * root(squared / float(args.width));
+  const float cut = args.eps * root(quotient(squared, float(args.width)));
   for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS)
     y[row + i] = flush_tiny(larger(flush_tiny(x[row + i] - mean) - cut, 0.0f));
 }

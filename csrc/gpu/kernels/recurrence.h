@@ -25,7 +25,7 @@ KERNEL(conv1d, Conv1dArgs, READ(1, float, x), READ(2, float, weight), READ(3, fl
       sum = j == 0 ? v * w : fused(v, w, sum);
     }
     if (args.has_bias) sum = sum + bias[channel];
-    if (args.silu) sum = sum / (1.0f + bounded_exp(0.0f - sum));
+    if (args.silu) sum = quotient(sum, 1.0f + bounded_exp(0.0f - sum));
     y[(first_row + t) * args.channels + channel] = flush_tiny(sum);
     const int32_t slot = row_slots[first_row + t];
     if (slot < 0) continue;
@@ -62,7 +62,7 @@ KERNEL(unit_keys, ScanArgs, READ(1, float, x), WRITE(2, float, unit)) {
   const uint64_t at =
       row * args.key_stride + (BLOCK_Y == 0 ? args.q : args.k) + head * args.key_dim;
   const float n = float(args.key_dim);
-  const float weight = BLOCK_Y == 0 ? 1.0f / n : 1.0f / root(n);
+  const float weight = BLOCK_Y == 0 ? quotient(1.0f, n) : quotient(1.0f, root(n));
   if (THREAD < 64) {
     float sum = 0.0f;
     for (uint32_t i = THREAD; i < args.key_dim; i += 64) sum = fused(x[at + i], x[at + i], sum);

@@ -13,8 +13,8 @@ INLINE void round_group(float v, uint32_t lane, uint64_t group, GLOBAL int8_t* q
   for (uint32_t n = 16; n > 0; n /= 2) peak = larger(peak, shuffle_down(peak, n));
   peak = shuffle_from(peak, 0);
   const bool live = peak >= TINY;
-  const float scale = live ? peak / 127.0f : 0.0f;
-  const float inverse = live ? 1.0f / scale : 0.0f;
+  const float scale = live ? quotient(peak, 127.0f) : 0.0f;
+  const float inverse = live ? quotient(1.0f, scale) : 0.0f;
   const int32_t code = int32_t(round_even(smaller(larger(v * inverse, -127.0f), 127.0f)));
   q[group * 32 + lane] = int8_t(code);
   int32_t sum = code;

@@ -30,11 +30,11 @@ INLINE RoundedKv round_kv(float v) {
   high = shuffle_from(high, 0);
   low = shuffle_from(low, 0);
   const float peak = kWide ? high : low > high ? -low : high;
-  const float wanted = peak / (kWide ? 127.0f : -8.0f);
+  const float wanted = quotient(peak, kWide ? 127.0f : -8.0f);
   RoundedKv r;
   r.scale = float_to_half(larger(smaller(wanted, 65504.0f), -65504.0f));
   const float scale = half_to_float(r.scale);
-  const float inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
+  const float inverse = scale != 0.0f ? quotient(1.0f, scale) : 0.0f;
   const float lowest = kWide ? -127.0f : -8.0f, highest = kWide ? 127.0f : 7.0f;
   r.code = int32_t(round_even(smaller(larger(v * inverse, lowest), highest)));
   return r;
@@ -47,7 +47,7 @@ INLINE float rotate_lanes(float v, uint32_t lane, uint32_t block) {
     const float other = shuffle_from(v, lane ^ stride);
     v = (lane & stride) != 0 ? other - v : v + other;
   }
-  return flush_tiny(v * root(1.0f / float(block)));
+  return flush_tiny(v * root(quotient(1.0f, float(block))));
 }
 
 // Two codes of 4 bits, each of -8 to 7.

@@ -30,8 +30,8 @@ _SUSPICIOUS_SHARE = 0.02
 @click.option(
     "--device",
     metavar="DEVICE",
-    help="Check a device instead: cpu, cuda, cuda:1 or metal. Every kernel and a greedy decode of the "
-    "model are compared with the definition, byte for byte.",
+    help="Check a device instead: cpu, cuda, cuda:1, metal or opencl. Every kernel and a greedy decode "
+    "of the model are compared with the definition, byte for byte.",
 )
 @click.option(
     "--wide",

@@ -30,6 +30,7 @@ class DeviceInfo:
             when a model is loaded.
         reason: Why it can't be used; empty where it can.
         total_bytes, free_bytes: Its memory; None where it has none of its own.
+        on_cpu: Whether it is the processor behind another driver, which ``auto`` leaves out.
     """
 
     name: str
@@ -38,6 +39,7 @@ class DeviceInfo:
     reason: str
     total_bytes: int | None
     free_bytes: int | None
+    on_cpu: bool = False
 
 
 def list_devices() -> list[DeviceInfo]:
@@ -53,8 +55,8 @@ def chosen_device(name: str | None) -> str:
         Several cards as ``"cuda:0,cuda:1"``, in the order given.
 
     Raises:
-        RequestError: It is none of ``auto``, ``cpu``, ``cuda``, ``cuda:N``, several cards, and
-            ``metal``.
+        RequestError: It is none of ``auto``, ``cpu``, ``cuda``, ``cuda:N``, several cards,
+            ``metal``, ``opencl`` and ``opencl:N``.
     """
     where, text = "device", name
     if text is None:
@@ -62,9 +64,9 @@ def chosen_device(name: str | None) -> str:
     if not isinstance(text, str) or not re.fullmatch(DEVICE_PATTERN, text):
         raise RequestError(
             f"{where} is {text!r}; it is one of auto, cpu, cuda, cuda:1 (a card's number), "
-            "cuda:0,cuda:1 (cards that share the layers) and metal"
+            "cuda:0,cuda:1 (cards that share the layers), metal, opencl and opencl:1"
         )
-    names = ["cuda:0" if n == "cuda" else n for n in text.split(",")]
+    names = [f"{n}:0" if n in ("cuda", "opencl") else n for n in text.split(",")]
     if len(set(names)) < len(names):
         raise RequestError(f"{where} is {text!r}, which names a card twice")
     return ",".join(names)
@@ -86,7 +88,7 @@ def candidates(*, named: bool = True) -> tuple[list[str], str]:
     Args:
         named: Whether somebody asked for a GPU; else a machine that has none has nothing to tell.
     """
-    gpus = _gpus()
+    gpus = [g for g in _gpus() if not g.on_cpu]
     usable = [g.name for g in gpus if g.usable]
     told = [g for g in gpus if named or g.description]
     return usable, "" if usable else "; ".join(f"{g.name}: {g.reason}" for g in told)

@@ -93,7 +93,7 @@ class Device(Protocol):
 
     @property
     def name(self) -> str:
-        """``cpu``, ``cuda:0``, ``metal``."""
+        """``cpu``, ``cuda:0``, ``metal``, ``opencl:0``."""
 
     @property
     def tier(self) -> str:

@@ -77,8 +77,8 @@ def load(
     Args:
         source: What :func:`oxibonsai.loading.open_model` takes: a file, a folder with one or
             with safetensors, ``hf:...``, ``pip:...``; None for the default model.
-        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"metal"``, or ``"auto"``: a GPU if one can run
-            the model and gives the definition's bytes, else the CPU and a warning that says why. None:
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"metal"``, ``"opencl"``, or ``"auto"``: a GPU if
+            one can run the model and gives the definition's bytes, else the CPU and a warning that says why. None:
             ``OXIBONSAI_DEVICE``, else the CPU. ``"cuda:0,cuda:1"``: these cards share the layers. The
             text does not depend on it. A plan: what several processes run together
             (:mod:`oxibonsai.distributed`), with threads of its own.

@@ -100,7 +100,7 @@ def place_model(
     if name == CPU and gpu_layers:
         raise RequestError(
             f"gpu_layers is {gpu_layers}, but the model runs on the CPU: name a GPU with device (cuda, "
-            "metal or auto), or leave gpu_layers out"
+            "metal, opencl or auto), or leave gpu_layers out"
         )
     return _placed(name, gpu_layers, threads, load, check)
 

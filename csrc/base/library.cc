@@ -1,9 +1,9 @@
-#include "cuda/library.h"
+#include "base/library.h"
 
 #include "base/check.h"
 #include "base/os/os.h"
 
-namespace oxibonsai::cuda {
+namespace oxibonsai {
 namespace {
 
 void* open(const std::string& path) {
@@ -25,4 +25,4 @@ void* Library::symbol(const char* name, const char* advice) const {
 
 void* Library::optional_symbol(const char* name) const { return os::find_symbol(handle_, name); }
 
-}  // namespace oxibonsai::cuda
+}  // namespace oxibonsai

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace oxibonsai::cuda {
+namespace oxibonsai {
 
 // A shared library that stays open until the process ends: what it registered may be called later.
 class Library {
@@ -30,4 +30,4 @@ class Library {
   void* const handle_;
 };
 
-}  // namespace oxibonsai::cuda
+}  // namespace oxibonsai

@@ -1,0 +1,5 @@
+// What is compiled for OpenCL.
+
+#include "gpu/kernels/all.h"
+
+#include "opencl/probe.h"
