@@ -96,7 +96,9 @@ def write_tools(folder: Path, target: str) -> None:
             file.chmod(0o755)
 
 
-def cmake_defines(platform: Platform, python: str, work: Path, ptx: bool) -> dict[str, str]:
+def cmake_defines(
+    platform: Platform, python: str, work: Path, ptx: bool, spirv: bool
+) -> dict[str, str]:
     """Return the values that CMake is given for a platform and a version of Python."""
     tools = work / "tools"
     write_tools(tools, platform.target)
@@ -121,6 +123,7 @@ def cmake_defines(platform: Platform, python: str, work: Path, ptx: bool) -> dic
         "PYTHON_MODULE_EXTENSION": suffix,
         "PYTHON_MODULE_DEBUG_POSTFIX": "",
         "OXIBONSAI_PTX": "ON" if ptx else "OFF",
+        "OXIBONSAI_SPIRV": "ON" if spirv else "OFF",
     }
     return defines
 
@@ -133,7 +136,7 @@ def include_folder(platform: Platform, python: str, work: Path) -> Path:
     return debian_headers(python, architecture, work.parent / "headers")
 
 
-def build_wheel(name: str, python: str, output: Path, ptx: bool) -> Path:
+def build_wheel(name: str, python: str, output: Path, ptx: bool, spirv: bool) -> Path:
     """Build one wheel, check it, and return its path.
 
     Args:
@@ -141,11 +144,12 @@ def build_wheel(name: str, python: str, output: Path, ptx: bool) -> Path:
         python: A version of CPython, as ``3.11``.
         output: The folder for the wheel.
         ptx: Whether to embed PTX, which needs nvcc.
+        spirv: Whether to embed SPIR-V, which needs clang-15 and llvm-spirv-15.
     """
     platform = PLATFORMS[name]
     work = ROOT / "build" / "wheels" / name
     settings = [f"build-dir={work / 'build'}", "install.strip=false", "cmake.build-type=Release"]
-    defines = cmake_defines(platform, python, work, ptx)
+    defines = cmake_defines(platform, python, work, ptx, spirv)
     settings += [f"cmake.define.{key}={value}" for key, value in defines.items()]
     cache = os.environ.get("ZIG_GLOBAL_CACHE_DIR", str(work.parent / "zig-cache"))
     # What a developer's shell says of another compiler.
@@ -259,10 +263,13 @@ def main() -> None:
     parser.add_argument("--python", nargs="+", default=[OWN_VERSION], metavar="3.X")
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
     parser.add_argument("--ptx", action="store_true", help="embed PTX; needs nvcc")
+    parser.add_argument(
+        "--spirv", action="store_true", help="embed SPIR-V; needs clang-15 and llvm-spirv-15"
+    )
     options = parser.parse_args()
     for name in options.platform:
         for python in options.python:
-            wheel = build_wheel(name, python, options.output, options.ptx)
+            wheel = build_wheel(name, python, options.output, options.ptx, options.spirv)
             print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
     write_checksums(options.output)
 

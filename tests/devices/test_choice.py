@@ -34,6 +34,8 @@ def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         ("cpu", "cuda", "cpu"),
         ("cuda", None, "cuda:0"),
         ("metal", None, "metal"),
+        ("opencl", None, "opencl:0"),
+        ("opencl:1", None, "opencl:1"),
         ("auto", None, "auto"),
     ],
 )

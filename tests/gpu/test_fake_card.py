@@ -334,7 +334,7 @@ def test_the_benchmark_for_cards_runs(card: Any) -> None:
 
 def test_commands_take_a_device(card: Any, tiny_path: Path) -> None:
     devices = json.loads(command(card, "info", "--devices", "--json").stdout)["devices"]
-    assert [d["name"] for d in devices] == ["cpu", "cuda:0", "metal"]
+    assert [d["name"] for d in devices][:3] == ["cpu", "cuda:0", "metal"]
     run = ["run", "-m", str(tiny_path), "ab", "--max-tokens", "3", "--temp", "0", "-c", "64"]
     on_cpu, on_card = (
         command(card, *run, "--device", d, "--parity", "off") for d in ("cpu", "cuda")

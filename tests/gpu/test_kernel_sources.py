@@ -1,4 +1,4 @@
-"""The one source of the GPU kernels as CUDA and as Metal see it. No device is needed."""
+"""The one source of the GPU kernels as CUDA, Metal and OpenCL see it. No device is needed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "cmake"))
 import embed_kernels  # noqa: E402
+import split_spirv  # noqa: E402
 
 CSRC = ROOT / "csrc"
 KERNELS = sorted((CSRC / "gpu" / "kernels").glob("*.h"))
@@ -140,6 +141,63 @@ def test_what_metal_refuses_is_noticed(tmp_path: Path, mutant: str) -> None:
     assert metal(tmp_path, source).returncode != 0
     clean = source.replace(mutant, "y[0] = shared[0];")
     assert metal(tmp_path, clean).returncode == 0
+
+
+OP_EXT_INST, OP_FDIV = 12, 136
+CONTRACTION_OFF, SUBGROUP_SIZE = 31, 35  # execution modes
+SQRT = 61  # of OpenCL.std
+
+needs_spirv = pytest.mark.skipif(
+    shutil.which("clang-15") is None or shutil.which("llvm-spirv-15") is None,
+    reason="needs clang-15 and llvm-spirv-15",
+)
+
+
+def spirv(csrc: Path = CSRC) -> bytes:
+    return embed_kernels.compile_spirv("clang-15", "llvm-spirv-15", csrc)
+
+
+def code_of(module: bytes) -> list[split_spirv.Words]:
+    return list(split_spirv.instructions(split_spirv.array("I", module)))
+
+
+def divisions(module: bytes) -> tuple[int, int]:
+    """Return how often a module divides floats, and how often it takes a root."""
+    code = code_of(module)
+    roots = [c for c in code if split_spirv.opcode(c) == OP_EXT_INST and c[4] == SQRT]
+    return sum(split_spirv.opcode(c) == OP_FDIV for c in code), len(roots)
+
+
+@needs_spirv
+@pytest.mark.slow
+def test_opencl_divides_in_one_place_and_fuses_nothing(tmp_path: Path) -> None:
+    whole = spirv()
+    assert divisions(whole) == (1, 1)  # of gpu/rounded.h
+    kernels = split_spirv.split(whole)
+    assert {"probe", "rms_norm", "gemv_q1_1", "attend_F16_16", "conv2d", "top_k"} <= kernels.keys()
+    for name, module in kernels.items():
+        code = code_of(module)
+        entries = [c for c in code if split_spirv.opcode(c) == split_spirv.OP_ENTRY_POINT]
+        modes = [c for c in code if split_spirv.opcode(c) == split_spirv.OP_EXECUTION_MODE]
+        assert len(entries) == 1, name
+        assert {tuple(c[2:]) for c in modes} >= {(CONTRACTION_OFF,), (SUBGROUP_SIZE, 32)}, name
+        if shutil.which("spirv-val") is not None:
+            (tmp_path / "kernel.spv").write_bytes(module)
+            checked = run("spirv-val", "--target-env", "spv1.3", tmp_path / "kernel.spv")
+            assert checked.returncode == 0, f"{name}: {checked.stderr}"
+
+
+@needs_spirv
+@pytest.mark.slow
+def test_another_division_is_noticed(tmp_path: Path) -> None:
+    shutil.copytree(CSRC / "gpu", tmp_path / "gpu")
+    shutil.copytree(CSRC / "opencl", tmp_path / "opencl")
+    norm = tmp_path / "gpu" / "kernels" / "norm.h"
+    text = norm.read_text()
+    changed = text.replace("quotient(lanes[0], float(width))", "lanes[0] / float(width)")
+    assert changed != text
+    norm.write_text(changed)
+    assert divisions(spirv(tmp_path)) == (2, 1)
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.name)

@@ -16,7 +16,7 @@ from oxibonsai.models.parity_suite import compare_all_ops
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module", params=["cuda:0", "metal"])
+@pytest.fixture(scope="module", params=["cuda:0", "metal", "opencl:0"])
 def gpu(request: pytest.FixtureRequest) -> Device:
     try:
         return open_device(request.param)
