@@ -96,10 +96,11 @@ def compile_spirv(clang: str, llvm_spirv: str, csrc: Path) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         code, bitcode, module = (Path(folder, f"kernels.{end}") for end in ("clcpp", "bc", "spv"))
         code.write_text(f'#include "{OPENCL_ENTRY}"\n')
-        command = [clang, *CLANG_FLAGS, f"-I{csrc}", "-emit-llvm", "-c", code, "-o", bitcode]
-        subprocess.run(command, check=True)
-        translate = [llvm_spirv, "--spirv-max-version=1.4", "--spirv-fp-contract=off"]
-        subprocess.run([*translate, bitcode, "-o", module], check=True)
+        compiler: list[str | Path] = [clang, *CLANG_FLAGS, f"-I{csrc}", "-emit-llvm"]
+        subprocess.run([*compiler, "-c", code, "-o", bitcode], check=True)
+        translator: list[str | Path] = [llvm_spirv, "--spirv-max-version=1.4"]
+        translator += ["--spirv-fp-contract=off", bitcode, "-o", module]
+        subprocess.run(translator, check=True)
         return module.read_bytes()
 
 

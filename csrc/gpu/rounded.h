@@ -27,8 +27,7 @@ INLINE float quotient(float a, float b) {
 INLINE float root(float v) {
   const uint32_t bits = float_to_bits(v), power = bits >> 23;
   if (power - 1u > 253u) return near_root(v);
-  // 127 + e is the power: m * 2^24 has half of an even exponent for its root.
-  const uint32_t odd = power & 1u;  // so that e is even
+  const uint32_t odd = power & 1u;  // the exponent, power - 127, is even then
   const uint32_t m = ((bits & 0x7FFFFFu) | 0x800000u) << (2u - odd);
   const int64_t square = int64_t(m) << 24;  // within 2^48 .. 2^50
   uint32_t s = uint32_t(near_root(float(m)) * 4096.0f);
