@@ -3,13 +3,17 @@
 Without a GPU, that of PyPI's ``intel-opencl-rt`` in a folder ``V`` is one, beside Debian's
 ``ocl-icd-libopencl1``::
 
-    OCL_ICD_VENDORS=V/lib/libintelocl.so LD_LIBRARY_PATH=V/lib pytest -m release tests/gpu/test_opencl.py
+    export OCL_ICD_VENDORS=V/lib/libintelocl.so OCL_ICD_FILENAMES=V/lib/libintelocl.so
+    LD_LIBRARY_PATH=V/lib pytest -m release tests/gpu/test_opencl.py
 
 It takes minutes to compile the kernels, which ``OXIBONSAI_CACHE`` keeps.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ import numpy as np
 import pytest
 
 import oxibonsai
+from native_build import needs_compiler
 from oxibonsai import SamplingParams, UnsupportedError, _core
 from oxibonsai.devices import Device, candidates, list_devices, open_device
 from oxibonsai.models.parity import DEFINITION
@@ -89,3 +94,45 @@ def test_a_damaged_kernel_is_compiled_anew(
     image.write_bytes(b"a file that the disk has damaged")
     open_device("opencl:0", 1)
     assert image.read_bytes() == whole
+
+
+@pytest.fixture(scope="module")
+def hiding(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A loader that hides an extension of the real one's devices."""
+    library = tmp_path_factory.mktemp("hiding") / "libhide.so"
+    source = Path(__file__).with_name("hide_opencl.cc")
+    flags = ("-shared", "-fPIC", "-Wl,--no-as-needed", str(source), "-o", str(library))
+    subprocess.run(["g++", *flags, "-l:libOpenCL.so.1", "-ldl"], check=True)
+    return library
+
+
+def elsewhere(code: str, library: Path, extension: str) -> str:
+    """Return what a Python process prints or raises that doesn't see an extension."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "OXIBONSAI_LIBOPENCL": str(library), "HIDDEN_EXTENSION": extension},
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout + done.stderr
+
+
+OPEN = "from oxibonsai.devices import open_device\ngpu = open_device('opencl:0', 1)\n"
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["cl_khr_subgroup_shuffle ", "cl_intel_required_subgroup_size"])
+def test_a_device_without_an_extension_is_refused(device: Device, hiding: Path, name: str) -> None:
+    assert f"lacks {name.strip()}" in elsewhere(OPEN, hiding, name)
+
+
+@needs_compiler
+def test_shared_virtual_memory_serves_too(device: Device, hiding: Path) -> None:
+    # Opening launches a kernel, whose results are compared.
+    code = OPEN + (
+        "from oxibonsai import _core\n"
+        "pages = gpu.make_pages([_core.PagedLayer(2, 64, 64)], 'f16', 4)\n"
+        "data = bytes(range(256)) * (pages.page_bytes // 256)\n"
+        "pages.write(3, data)\npages.copy(3, 1)\nprint(pages.read(1) == data)\n"
+    )
+    assert elsewhere(code, hiding, "cl_intel_unified_shared_memory") == "True\n"
