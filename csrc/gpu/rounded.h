@@ -1,7 +1,7 @@
 // Quotients and square roots rounded to nearest even whatever the compiler's own are worth. Who
 // includes this defines near_quotient() and near_root() before, which may be some units off, for
 // normal numbers of 24 bits. Each result is that integer of 25 bits, one more than a float has,
-// whose remainder says that it is right; then it is rounded by hand.
+// whose remainder says that it is right.
 
 // Where an operand is zero, subnormal, infinite or no number, or the result is below the normal
 // numbers: near_quotient(), of which no subnormal may decide a byte (docs/arithmetic.md).
@@ -17,9 +17,10 @@ INLINE float quotient(float a, float b) {
   int64_t rest = (int64_t(m) << shift) - int64_t(q) * int64_t(n);
   for (; rest < 0; --q) rest = rest + n;
   for (; rest >= int64_t(n); ++q) rest = rest - n;
-  const uint32_t up = q & 1u & (uint32_t(rest != 0) | q >> 1);  // beyond the half, or to even
   const uint32_t sign = (a_bits ^ b_bits) & 0x80000000u;
-  const uint32_t bits = (uint32_t(power) << 23) + (q >> 1) - 0x800000u + up;
+  // The half between two floats is no quotient: q odd and nothing left, n would be a multiple of
+  // 2^24. So the last bit rounds.
+  const uint32_t bits = (uint32_t(power) << 23) + (q >> 1) - 0x800000u + (q & 1u);
   return bits_to_float(sign | (bits < 0x7F800000u ? bits : 0x7F800000u));
 }
 
@@ -34,6 +35,6 @@ INLINE float root(float v) {
   int64_t rest = square - int64_t(s) * int64_t(s);
   for (; rest < 0; --s) rest = rest + 2 * int64_t(s) - 1;
   for (; rest > 2 * int64_t(s); ++s) rest = rest - 2 * int64_t(s) - 1;
-  // The half between two floats is no root: its square has a last bit that `square` lacks.
+  // Nor is it a root: the square of an odd s has a last bit that `square` lacks.
   return bits_to_float(((power + 127u - (1u - odd)) / 2u << 23) + (s >> 1) - 0x800000u + (s & 1u));
 }
