@@ -126,9 +126,9 @@ device_option = click.option(
     "-dev",
     metavar="DEVICE",
     callback=lambda _, __, value: CPU if value == "none" else value,  # llama.cpp's name
-    help="cpu, cuda, cuda:1, metal, opencl, opencl:1, or auto: a GPU if one can run the model and gives "
-    "the same bytes, else the CPU. cuda:0,cuda:1: these cards share the layers. Default: OXIBONSAI_DEVICE, else cpu. "
-    "Results don't depend on it.",
+    help="cpu, cuda, cuda:1, metal, opencl, opencl:1, or auto: a GPU if one can run the model and "
+    "gives the same bytes, else the CPU. cuda:0,cuda:1: these cards share the layers. Default: "
+    "OXIBONSAI_DEVICE, else cpu. Results don't depend on it.",
 )
 
 

@@ -78,9 +78,9 @@ def load(
         source: What :func:`oxibonsai.loading.open_model` takes: a file, a folder with one or
             with safetensors, ``hf:...``, ``pip:...``; None for the default model.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"metal"``, ``"opencl"``, or ``"auto"``: a GPU if
-            one can run the model and gives the definition's bytes, else the CPU and a warning that says why. None:
-            ``OXIBONSAI_DEVICE``, else the CPU. ``"cuda:0,cuda:1"``: these cards share the layers. The
-            text does not depend on it. A plan: what several processes run together
+            one can run the model and gives the definition's bytes, else the CPU and a warning that says
+            why. None: ``OXIBONSAI_DEVICE``, else the CPU. ``"cuda:0,cuda:1"``: these cards share the
+            layers. The text does not depend on it. A plan: what several processes run together
             (:mod:`oxibonsai.distributed`), with threads of its own.
         gpu_layers: Only so many of the last layers run on the GPU, what follows the last one counted
             as one more, and the others on the CPU; None: all of them. As llama.cpp's.

@@ -101,8 +101,9 @@ class ModelSettings(BaseModel):
     ] = Field(
         None,
         pattern=f"^({DEVICE_PATTERN})$",
-        description="cpu, cuda, cuda:1, metal, opencl, opencl:1, or auto: a GPU if one can run the model and "
-        "gives the same bytes, else the CPU. cuda:0,cuda:1: these cards share the layers. Default: cpu.",
+        description="cpu, cuda, cuda:1, metal, opencl, opencl:1, or auto: a GPU if one can run the "
+        "model and gives the same bytes, else the CPU. cuda:0,cuda:1: these cards share the layers. "
+        "Default: cpu.",
     )
     gpu_layers: Annotated[
         int | None, Flag(("-ngl", "--n-gpu-layers")), _or_none("auto", "all", "-1")
