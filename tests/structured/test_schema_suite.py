@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from schema_suite import DRAFTS, Coverage, cases, judge
+from schema_suite import Coverage, cases, judge
 from vocabularies import byte_level
 
 from oxibonsai.structured import StructureCompiler
