@@ -567,21 +567,33 @@ int main() {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0}) {
     for (const int32_t context : {0, 62, 63, 512, 2048})
       check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, context, 1});
-    check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 9, int64_t{4} << 30, true});
+    check_attention(random,
+                    {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 20, int64_t{4} << 30, true});
     // Little memory: parts are merged one by one, and three at a time.
     check_attention(random,
-                    {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 9, int64_t{4} << 30, false, 128});
+                    {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 20, int64_t{4} << 30, false, 128});
+    check_attention(random,
+                    {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 9, int64_t{4} << 30, true, 128});
     check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, true, 1600, 30, 2 << 20});
     check_attention(random, {{1, 32, 32}, type, 4, 600, 0.0f, false, 2100, 30, 4 << 20});
-    check_attention(random, {{2, 20, 20}, type, 6, 0, 5.0f, true, 60, 7});
+    check_attention(random, {{1, 32, 32}, type, 4, 600, 0.0f, true, 2100, 3, 4 << 20});
+    for (const int32_t count : {7, 18})
+      check_attention(random, {{2, 20, 20}, type, 6, 0, 5.0f, true, 60, count});
+    // More dims than a block loads at once, of tiles and of parts; heads of no whole groups.
+    for (const int32_t count : {1, 17}) {
+      check_attention(random, {{1, 134, 130}, type, 3, 0, 0.0f, false, 80, count});
+      check_attention(random, {{1, 70, 100}, type, 5, 40, 0.0f, false, 80, count});
+    }
     check_attention(random, {{1, 64, 64}, type, 4, 70, 0.0f, false, 560, 2});
-    check_attention(random, {{1, 48, 32, true}, type, 2, 0, 0.0f, false, 70, 1});
+    for (const int32_t count : {1, 17})
+      check_attention(random, {{1, 48, 32, true}, type, 2, 0, 0.0f, false, 70, count});
     for (const int window : {0, 30})
       check_attention(
           random,
           {{1, 32, 32}, type, 4, window, 0.0f, false, 500, 90, int64_t{4} << 30, window > 0, 70});
   }
-  check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
+  for (const int32_t count : {3, 17})
+    check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, count});
   constexpr auto kGlobal = graph::QueryPart::kGlobal, kOthers = graph::QueryPart::kOthers;
   check_local(random, {}, false, 0, 610);
   check_local(random, {true}, true, 12, 240);
