@@ -7,10 +7,8 @@
 // keys and then values as they are, 16 bytes a thread, while it computes on what came before; a
 // warp has kOfWarp of the queries, a lane two positions of their scores, then some dims of their
 // values. merge: a block puts the tiles of a query together to parts and these to the result, in
-// order. Budget of a warp for a tile, heads of 128 dims and Q queries of the warp: 256 * Q fmas,
-// 256 + 64
-// * Q / 2 loads and 256 conversions for the scores; as many fmas, 64 * (1 + Q / 4) loads and 256
-// conversions for the values; some 90 * Q for the weights.
+// order. Budget of a warp for a tile, heads of 128 dims and Q queries of the warp: 256 * Q fmas for
+// the scores and as many for the values, 256 conversions for each, some 90 * Q for the weights.
 
 #define ATTEND_THREADS 128
 #define ATTEND_WARPS 4
@@ -122,8 +120,8 @@ INLINE float merge_sums(float sum, float more, float old_part, float added) {
 }
 
 // Keys or values between memory and shared memory: a thread's share of the kDims dims from
-// `first_dim` on of a page's 64 positions, and of the scales of their groups. What a page has not,
-// or nobody reads, is read from where there is something.
+// `first_dim` on of a page's 64 positions, and of the scales of their groups. In place of dims that
+// a head lacks, and of positions that no row sees, there are others, which nobody uses.
 template <class Kv>
 struct Share {
   Words4 codes[Kv::kBytes / 16 / ATTEND_THREADS];
@@ -536,7 +534,8 @@ INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* rows, GLOBAL cons
     const uint32_t d = thread_id + j * ATTEND_THREADS;
     of_dims[j] = begun && d < value_dim ? before[2 + d] : 0.0f;
   }
-  BARRIER();  // all have read what the end replaces
+  // What all read here, the end replaces behind a barrier, or with the same where no piece is
+  // added.
   for (uint32_t from = first / at_once * at_once; from < past; from += at_once) {
     const uint32_t own = from + thread_id, of_part = thread_id / kTiles;
     const bool has_own = thread_id < at_once && own >= first && own < past;
@@ -588,7 +587,6 @@ INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* rows, GLOBAL cons
           begun ? merge_sums(of_dims[j], part_dims[j], old_part, added) : part_dims[j];
       begun = true;
     }
-    BARRIER();  // all have read the factors
   }
   if (!args.last_run) {
     UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
