@@ -73,7 +73,13 @@ def test_a_wrong_kernel_of_decoding_is_seen(card: Any) -> None:
 
     assert not differs()
     assert card.graph_launches() > 0
-    for kernel in ("prepare_heads_F16", "attend_tile_F16", "merge_tiles", "select_rows", "gemv_q8_4"):
+    for kernel in (
+        "prepare_heads_F16",
+        "attend_tile_F16",
+        "merge_tiles",
+        "select_rows",
+        "gemv_q8_4",
+    ):
         assert kernel in run_kernels(card)
         card.spoil(kernel.encode())
         assert differs(), kernel
