@@ -49,8 +49,8 @@ void check_launches() {
       "rms_norm",           // and its rounding
       "gemv_q1_4",          // q, k and v
       "prepare_heads_F16",  // norms of heads, rotations, store_kv
-      "attend_F16_4",
-      "merge_parts",  // and the rounding of the result
+      "attend_tile_F16",
+      "merge_tiles",  // and the rounding of the result
       "gemv_q1_4",    // and the residual
       "rms_norm",
       "gemv_q1_4",  // gate and up
