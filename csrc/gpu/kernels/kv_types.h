@@ -27,6 +27,24 @@ struct KvF16 {
   }
 };
 
+// FP8 E4M3 (base/fp8.h): the same bits as a binary16 are smaller by 2^8.
+INLINE float fp8_to_float(uint8_t code) {
+  const uint32_t size = code & 0x7Fu;
+  const uint32_t half = (code & 0x80u) << 8 | (size == 0x7Fu ? 0x7E00u : size << 7);
+  return half_to_float(uint16_t(half)) * 256.0f;
+}
+
+struct KvFP8 {
+  static INLINE_MEMBER float key(GLOBAL const uint8_t* keys, ARGS(PageArgs) page, uint32_t d,
+                                 uint32_t position) {
+    return fp8_to_float(keys[d * PAGE_POSITIONS + position]);
+  }
+  static INLINE_MEMBER float value(GLOBAL const uint8_t* values, ARGS(PageArgs) page, uint32_t d,
+                                   uint32_t position) {
+    return fp8_to_float(values[position * page.value_row + d]);
+  }
+};
+
 // The scale of a position's group that has dim d.
 INLINE float kv_scale(GLOBAL const uint8_t* scales, uint32_t d, uint32_t position) {
   return half_to_float(((GLOBAL const uint16_t*)scales)[d / KV_GROUP * PAGE_POSITIONS + position]);
@@ -71,4 +89,4 @@ INLINE float value_of(GLOBAL const uint8_t* keys, ARGS(PageArgs) page, uint32_t 
 }
 
 // X(type) for every type of cache.
-#define FOR_EACH_KV_TYPE(X) X(F32) X(F16) X(Q8_0) X(Q4_0)
+#define FOR_EACH_KV_TYPE(X) X(F32) X(F16) X(Q8_0) X(Q4_0) X(FP8)
