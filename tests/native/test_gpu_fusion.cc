@@ -174,7 +174,8 @@ void check_layers() {
       {"the key is read", 2, 2, 64, 32, Norms::kOfAHead, false, true, apart},
   };
   for (const Layer& l : layers)
-    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})
+    for (const KvType type :
+         {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0, KvType::kFp8})
       check_layer(l, type);
 }
 

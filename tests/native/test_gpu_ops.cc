@@ -567,7 +567,8 @@ int main() {
   check_norms(random, 1, 1056);
   for (const bool interleaved : {false, true})
     for (const int64_t pairs : {12, 8}) check_rope(random, interleaved, pairs);
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0}) {
+  for (const KvType type :
+       {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0, KvType::kFp8}) {
     for (const int32_t context : {0, 62, 63, 512, 2048})
       check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, context, 1});
     check_attention(random,

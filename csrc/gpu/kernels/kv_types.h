@@ -90,6 +90,37 @@ struct KvF16 {
   }
 };
 
+// FP8 E4M3 (base/fp8.h): the same bits as a binary16 are smaller by 2^8. `code` is one byte.
+INLINE float fp8_to_float(uint32_t code) {
+  const uint32_t size = code & 0x7Fu;
+  const uint32_t half = (code & 0x80u) << 8 | (size == 0x7Fu ? 0x7E00u : size << 7);
+  return half_to_float(uint16_t(half)) * 256.0f;
+}
+
+struct KvFP8 {
+  enum : uint32_t { kDims = 128, kLaneDims = 4, kBytes = 8192, kScales = 0 };
+  static INLINE_MEMBER uint32_t dim_of(uint32_t lane, uint32_t i) { return 4 * lane + i; }
+  static INLINE_MEMBER KeyPair keys(GROUP const uint32_t* tile, GROUP const uint16_t* scales,
+                                    uint32_t d, uint32_t lane) {
+    const uint32_t codes = ((GROUP const uint16_t*)tile)[d * 32 + lane];
+    KeyPair p;
+    p.first = fp8_to_float(codes & 0xFFu);
+    p.second = fp8_to_float(codes >> 8);
+    return p;
+  }
+  static INLINE_MEMBER ValueDims values(GROUP const uint32_t* tile, GROUP const uint16_t* scales,
+                                        uint32_t position, uint32_t lane) {
+    const uint32_t codes = tile[position * 32 + lane];
+    ValueDims v;
+    UNROLL for (uint32_t i = 0; i < 4; ++i) v.dims[i] = fp8_to_float(codes >> (8 * i) & 0xFFu);
+    return v;
+  }
+  static INLINE_MEMBER float key(GLOBAL const uint8_t* keys, ARGS(PageArgs) page, uint32_t d,
+                                 uint32_t position) {
+    return fp8_to_float(keys[d * PAGE_POSITIONS + position]);
+  }
+};
+
 // The scales of a lane's two keys.
 INLINE KeyPair key_scales(GROUP const uint16_t* scales, uint32_t d, uint32_t lane) {
   const uint32_t pair = ((GROUP const uint32_t*)scales)[d / KV_GROUP * 32 + lane];
@@ -158,4 +189,4 @@ struct KvQ4_0 {
 };
 
 // X(type) for every type of cache.
-#define FOR_EACH_KV_TYPE(X) X(F32) X(F16) X(Q8_0) X(Q4_0)
+#define FOR_EACH_KV_TYPE(X) X(F32) X(F16) X(Q8_0) X(Q4_0) X(FP8)

@@ -50,7 +50,7 @@ args::PageArgs page_args(const graph::KvLayout& l, int kv_heads, int64_t page_by
 }
 
 std::string kernel_name(const char* what, graph::KvType type) {
-  static constexpr const char* kNames[] = {"F32", "F16", "Q8_0", "Q4_0"};
+  static constexpr const char* kNames[] = {"F32", "F16", "Q8_0", "Q4_0", "FP8"};
   return std::string(what) + "_" + kNames[static_cast<size_t>(type)];
 }
 

@@ -89,8 +89,8 @@ def load(
             None: the model's own, cut to suit the memory
             of the device. One within the original context of a model with LongRoPE chooses its short
             factors.
-        kv_type: ``"f32"``, ``"f16"``, ``"q8_0"`` or ``"q4_0"``; None: f32 for models with a small
-            cache, else f16.
+        kv_type: ``"f32"``, ``"f16"``, ``"q8_0"``, ``"q4_0"`` or ``"fp8_e4m3"``; None: f32 for models
+            with a small cache, else f16.
         quant_type: Layout of tensors of type id 42, where the file leaves it open.
         load_as: A weight type or mix, as ``oxibonsai quantize`` takes it: the model is quantized to it
             when it is first loaded, and the result is kept in the cache folder for the next time.
