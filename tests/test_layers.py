@@ -113,7 +113,7 @@ PYTHON = {
         "tokenizer",
         "_core",
     },
-    "finetune": {"errors", "files", "loading", "hf"},
+    "finetune": {"errors", "files", "convert", "models", "loading", "hf"},
     "distill": {
         "errors",
         "files",

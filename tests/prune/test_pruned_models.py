@@ -21,6 +21,7 @@ from oxibonsai.imatrix import Entry, Imatrix, collect
 from oxibonsai.loading import open_model
 from oxibonsai.models import read_config
 from oxibonsai.prune import (
+    DroppedLayers,
     Sparsity,
     drop_layers,
     measure_influences,
@@ -240,6 +241,8 @@ def cut(model: Any, dropped: Sequence[int]) -> Any:
     model.model.layers = torch.nn.ModuleList(layers)
     model.config.num_hidden_layers = len(layers)
     model.config.use_cache = False
+    if (kinds := getattr(model.config, "layer_types", None)) is not None:
+        model.config.layer_types = [k for i, k in enumerate(kinds) if i not in dropped]
     return model
 
 
@@ -269,12 +272,24 @@ def test_what_is_left_computes_what_the_layers_do_in_transformers(
     assert config.num_hidden_layers == layers - len(DROPS[name])
 
 
-def test_sizes_that_are_no_longer_true_go(floats: Path, tmp_path: Path) -> None:
-    keys = {"general.parameter_count": (7, "u64"), "general.size_label": ("7B", "str")}
-    gguf_copy.copy(floats, tmp_path / "m.gguf", keys=keys)
+def test_keys_say_what_is_left(floats: Path, tmp_path: Path) -> None:
+    gone = {"general.parameter_count": (7, "u64"), "general.size_label": ("7B", "str")}
+    lists = {"xielu.alpha_n": ([1.5, 2.5], "arr[f32]"), "tokenizer.of_two": ([1, 2], "arr[i32]")}
+    gguf_copy.copy(floats, tmp_path / "m.gguf", keys={**gone, **lists})
     source = Checkpoint(tmp_path / "m.gguf")
-    write(plan_pruned(drop_layers(source, [0]), source.file), tmp_path / "o.gguf")
-    assert set(source.file.keys()) - set(GgufModel.open(tmp_path / "o.gguf").keys()) == set(keys)
+    found = DroppedLayers(source.file, "qwen3", 2, [0])
+    assert set(source.file.keys()) - set(found.keys()) == set(gone)
+    assert found.get("general.size_label") is None
+    assert found.get("xielu.alpha_n").tolist() == [2.5]
+    assert found.get("tokenizer.of_two").tolist() == [1, 2]
+    assert found.get("qwen3.block_count") == 1
+
+
+def test_layers_that_run_repeatedly_are_not_dropped(tmp_path: Path) -> None:
+    case = CASES["nanbeige"]
+    dm.save(case, tmp_path / "m")
+    with pytest.raises(UnsupportedError, match="runs its 3 layers more than once"):
+        drop_layers(open_model(tmp_path / "m"), [5])
 
 
 def test_layers_of_a_period_are_dropped_where_the_kinds_of_the_others_stay(tmp_path: Path) -> None:
@@ -290,9 +305,7 @@ def test_layers_of_a_period_are_dropped_where_the_kinds_of_the_others_stay(tmp_p
         drop_layers(source, [4])
     model = saved("gemma3", tmp_path / "n", num_hidden_layers=6, layer_types=kinds)
     found = dropped_logits(source, [0, 1, 2], tmp_path / "o.gguf")
-    model = cut(model, [0, 1, 2])
-    model.config.layer_types = kinds[3:]
-    truth = dm.logits(model, dm.IDS)
+    truth = dm.logits(cut(model, [0, 1, 2]), dm.IDS)
     assert np.abs(found - truth).max() <= 1e-4 * np.abs(truth).max()
 
 

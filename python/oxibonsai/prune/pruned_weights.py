@@ -146,9 +146,7 @@ def without(names: Sequence[str], ignored: Sequence[str]) -> list[str]:
             raise RequestError(f"--ignore {text!r} matches no matrix that would be pruned")
         names = left
     if not names:
-        raise RequestError(
-            "there is no matrix to prune: the model's layers have none, or --ignore names all"
-        )
+        raise RequestError("no matrix of the model's layers is left to prune")
     return names
 
 
