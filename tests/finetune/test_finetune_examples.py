@@ -123,7 +123,10 @@ def test_what_is_too_long_is_cut_and_counted(tmp_path: Path, tokenizer: Any) -> 
             '{"prompt": "a", "completion": []}',
             "line 2: prompt and completion are neither two texts",
         ),
-        ('{"chosen": "a", "rejected": "b"}', "line 2: preferences are learnt from a file of them alone"),
+        (
+            '{"chosen": "a", "rejected": "b"}',
+            "line 2: preferences are learnt from a file of them alone",
+        ),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, tokenizer: Any, line: str, problem: str) -> None:
