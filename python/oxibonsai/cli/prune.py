@@ -145,48 +145,46 @@ def prune(
         raise RequestError("--ctx-size and --chunks are of --calibration and --held-out: give one")
     if held_out and not is_replaced(make_room(out, in_new_folder=False)):
         raise RequestError(f"{out} can't be read again, which --held-out needs: name a file")
-    texts = _Texts(ctx_size or _CTX_SIZE, chunks)
+
+    def read_texts(path: str) -> _Texts:
+        size = ctx_size or _CTX_SIZE
+        engine = load_engine(path, quant_type, ctx_size=size, parallel=1, threads=threads)
+        return _Texts(engine, size, chunks)
+
     report: dict[str, Any] = {"method": method or "layers"}
-    loaded = None
-    if calibration or held_out:
-        loaded = load_engine(
-            model, quant_type, ctx_size=texts.ctx_size, parallel=1, threads=threads
-        )
-    before = texts.perplexity(loaded, held_out)
+    texts = read_texts(model) if calibration or held_out else None
+    if texts is not None and held_out is not None:
+        report["perplexity_before"] = asdict(texts.perplexity(held_out))
     source = open_model(model, quant_type)
     pruned: PrunedWeights | DroppedLayers
     if method in (_MAGNITUDE, _WANDA):
         sparsity = Sparsity(choices["sparsity"] or _HALF, choices["mask_structure"] or "")
-        imatrix = None
-        if method == _WANDA:
-            imatrix = (
-                read_imatrix(imatrix_path) if imatrix_path else texts.imatrix(loaded, calibration)
-            )
+        imatrix = None if imatrix_path is None else read_imatrix(imatrix_path)
+        if texts is not None and calibration is not None:
+            imatrix = texts.imatrix(calibration)
         pruned = prune_weights(source, sparsity, imatrix=imatrix, ignored=choices["ignored"])
         report |= {"mask_structure": sparsity.structure or None}
     else:
-        check_droppable(source)
         dropped = choices["prune_layers"]
-        if method == _SHORTGPT:
-            influences = texts.influences(loaded, calibration)
+        if texts is not None and calibration is not None:
+            check_droppable(source)
+            influences = texts.influences(calibration)
             dropped = influences.lowest(choices["drop_layers"])
             report |= {"influences": influences.values, "tokens": influences.tokens}
         pruned = drop_layers(source, dropped)
         report |= {"dropped_layers": sorted(set(dropped))}
-    if loaded is not None:
-        loaded.close()
-        loaded = None
+    if texts is not None:
+        texts.engine.close()
+        texts = None  # before the new file is opened beside it
     plan = plan_pruned(pruned, source.file, type_name)
     warn(plan.warnings())
     with byte_progress("Writing") as progress:
         losses = write(plan, out, threads=threads or default_threads(), progress=progress)
     report |= _facts(plan, pruned, losses)
-    if before is not None:
-        with load_engine(
-            str(out), quant_type, ctx_size=texts.ctx_size, parallel=1, threads=threads
-        ) as engine:
-            report["perplexity_before"] = asdict(before)
-            report["perplexity"] = asdict(texts.perplexity(engine, held_out))
+    if held_out is not None:
+        texts = read_texts(str(out))
+        report["perplexity"] = asdict(texts.perplexity(held_out))
+        texts.engine.close()
     if as_json:
         say_written(out, True, **report)
         return
@@ -223,46 +221,46 @@ def _option(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Texts:
-    """Reads texts in windows.
+    """Runs a model over windows of texts.
 
     Attributes:
+        engine: The model.
         ctx_size: Tokens of each.
         chunks: Windows at most; None: all.
     """
 
+    engine: Engine
     ctx_size: int
     chunks: int | None
 
-    def _windows(self, engine: Engine, text: Path) -> list[Window]:
-        tokens = text_tokens(engine.tokenizer, read_text(text))
-        bos = engine.tokenizer.vocabulary.leading_bos
+    def _windows(self, text: Path) -> list[Window]:
+        tokens = text_tokens(self.engine.tokenizer, read_text(text))
+        bos = self.engine.tokenizer.vocabulary.leading_bos
         return cut_windows(tokens, self.ctx_size, bos, chunks=self.chunks)
 
-    def perplexity(self, engine: Engine | None, text: Path | None) -> Estimate | None:
-        """Return how well a model predicts a text; None without one."""
-        if engine is None or text is None:
-            return None
-        windows = self._windows(engine, text)
+    def perplexity(self, text: Path) -> Estimate:
+        """Return how well the model predicts a text."""
+        windows = self._windows(text)
         with step_progress("Measuring", "windows") as progress:
             return measure_perplexity(
-                engine,
+                self.engine,
                 windows,
                 progress=lambda done, ppl: progress(done, len(windows), f"perplexity {ppl:.4f}"),
             ).ppl
 
-    def imatrix(self, engine: Engine, text: Path) -> Imatrix:
-        """Return the mean squares of the inputs of a model's matrices."""
-        windows = self._windows(engine, text)
+    def imatrix(self, text: Path) -> Imatrix:
+        """Return the mean squares of the inputs of the model's matrices."""
+        windows = [w.inputs for w in self._windows(text)]
         with step_progress("Measuring inputs", "windows") as progress:
-            for found in collect(engine, [w.inputs for w in windows], datasets=[text.name]):
+            for found in collect(self.engine, windows, datasets=[text.name]):
                 progress(found.chunk_count, len(windows), "")
         return found
 
-    def influences(self, engine: Engine, text: Path) -> Influences:
-        """Return the influence of a model's layers."""
-        windows = self._windows(engine, text)
+    def influences(self, text: Path) -> Influences:
+        """Return the influence of the model's layers."""
+        windows = [w.inputs for w in self._windows(text)]
         with step_progress("Measuring layers", "windows") as progress:
-            for found in measure_influences(engine, [w.inputs for w in windows]):
+            for found in measure_influences(self.engine, windows):
                 progress(found.windows, len(windows), "")
         return found
 

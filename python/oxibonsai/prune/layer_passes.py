@@ -100,7 +100,7 @@ class _Descriptions:
     def calls(self, calls: list[Call], layer: int) -> Calls:
         """Return a layer's calls; values of layers before it are told apart from its own alone."""
         made: dict[Value, str] = {}
-        found = []
+        found: list[Calls] = []
         for call in calls:
             if call.method not in _NAMES or call.method in _TABLES:
                 continue
