@@ -302,7 +302,7 @@ LLAMA_CPP: tuple[Row, ...] = (
     Row(_REFUSED, "give --tensor-type for each of its lines", "--tensor-type-file=", on="quantize"),
     Row(_REFUSED, "all columns of an importance matrix are used",
         "--include-weights= --exclude-weights=", on="quantize"),
-    Row(_REFUSED, "models keep all their layers", "--prune-layers=", on="quantize"),
+    Row(_REFUSED, "oxibonsai prune --prune-layers leaves layers out", "--prune-layers=", on="quantize"),
     Row(_REFUSED, "oxibonsai split cuts the file that is written", "--keep-split", on="quantize"),
     Row(_REFUSED, "oxibonsai split cuts files and oxibonsai merge joins them",
         "--merge --split --dry-run --delete-splits",
