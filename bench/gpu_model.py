@@ -63,7 +63,7 @@ HOST = 95.0  # microseconds of C++ a step, measured with a driver that does noth
 
 LAYERS, HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 36, 4096, 12288, 32, 8, 128, 151_936
 GROUP, WEIGHT_BYTES = 128, 1.125 / 8  # Q1_0
-PAGE, PART = 64, 512  # positions of a page of keys, and of a block of attention
+PAGE, PART = 64, 512  # positions of a tile of attention, and of a part
 QUERY_WIDTH, KV_WIDTH = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
 
 
@@ -171,22 +171,40 @@ def gemm(counts: Counts, rows: int, cols: int, tokens: int) -> Work:
 def attend(counts: Counts, tokens: int, position: int) -> Work:
     """Attention of new tokens, the last of which sees `position` positions.
 
-    A round of the loop over dims loads 16 of them, one over positions two values.
+    A token's blocks take a tile each, those of a prompt four tokens and a part. A block waits for the
+    tables of its rows and pages, then for keys; it computes on them while values come, and for a
+    tile its warps are alone.
     """
     decoding = tokens == 1
-    kernel, rows = ("attend_F16_4", 1) if decoding else ("attend_F16_16", 4)
-    parts = -(-position // PART)
-    keys = min(position, PART) if decoding else min(position, PART) / 2
-    wait = DRAM if decoding else L2
-    page = HEAD_DIM / 16 * wait + PAGE / 2 * wait
-    page += counts.part(kernel, "weights") * PAGE / 32 * ALONE / 4  # four warps share the queries
-    tiles = -(-tokens // rows)
+    kernel, rows = ("attend_tile_F16", 1) if decoding else ("attend_part_F16", 4)
+    pieces = -(-position // (PAGE if decoding else PART))
+    keys = position / pieces if decoding else min(position, PART) / 2
+    tiles = max(keys / PAGE, 1)
+    products = counts[kernel] * keys / 128 * ALONE  # of a thread
     return Work(
-        blocks=tiles * KV_HEADS * parts,
+        blocks=-(-tokens // rows) * KV_HEADS * pieces,
         warp_instructions=keys * counts[kernel] / 32,
-        memory=position * 2 * KV_WIDTH * 2,
-        serial=keys / PAGE * page,
+        memory=position * 2 * KV_WIDTH * 2 + partial_bytes(tokens, pieces),
+        serial=3 * L2 + (2 * DRAM if decoding else tiles * L2) + products,
         resident=counts.resident(kernel),
+    )
+
+
+def partial_bytes(tokens: int, pieces: int) -> float:
+    """Return what attention leaves for each piece of the context that a token sees, in bytes."""
+    return tokens * HEADS * pieces * (HEAD_DIM + 2) * 4.0
+
+
+def merge(tokens: int, position: int) -> Work:
+    """The pieces of a head's result: their largest scores, their sums, then part by part their values."""
+    parts = -(-position // PART)
+    pieces = -(-position // PAGE) if tokens == 1 else parts
+    return Work(
+        blocks=tokens * HEADS,
+        warp_instructions=0.0,
+        memory=partial_bytes(tokens, pieces) + tokens * QUERY_WIDTH * 4.0,
+        serial=(3 + parts) * L2,
+        resident=8,
     )
 
 
@@ -218,7 +236,7 @@ def launches(counts: Counts, tokens: int, position: int) -> dict[str, tuple[int,
         **inputs,
         "heads, rope, pages": (LAYERS, small(tokens, 2 * (QUERY_WIDTH + 2 * KV_WIDTH), 4)),
         "attention": (LAYERS, attend(counts, tokens, position)),
-        "its parts": (LAYERS, small(tokens, 2 * QUERY_WIDTH, 3)),
+        "its pieces": (LAYERS, merge(tokens, position)),
         "o": (LAYERS, matrix(HIDDEN, QUERY_WIDTH)),
         **gates,
         "gated": (LAYERS, small(tokens, 2 * INNER, 2)),
@@ -265,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if min(options.position, options.prompt) < 1:
         parser.error("--position and --prompt must be at least 1")
-    kernels = ["gemv_q1_1", "gemm_q1_mma", "attend_F16_4", "attend_F16_16"]
+    kernels = ["gemv_q1_1", "gemm_q1_mma", "attend_tile_F16", "attend_part_F16"]
     lines = sass.report(kernels, sorted({card.arch for card in CARDS.values()}))
     steps = {"decode": (1, options.position), "prompt": (options.prompt, options.prompt)}
     results = {

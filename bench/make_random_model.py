@@ -3,8 +3,8 @@
     python bench/make_random_model.py --shape qwen3moe-30b-a3b --layers 8 --type Q4_K OUT.gguf
 
 Speed depends on shapes and types, not on values; the text of such a model is noise. A matrix repeats a
-few thousand rows that were encoded once. A matrix whose width the type does not allow has the type
-that quantize takes then; vectors, routers and small tables are F32. Then:
+few thousand rows that were encoded once. All matrices have one type, or those of a mix such as Q4_K_M, as
+quantize chooses them; vectors, routers and small tables are F32. Then:
 
     python bench/compare_llama_cpp.py OUT.gguf
 """
@@ -24,8 +24,9 @@ import numpy.typing as npt
 
 from make_random_bonsai import make_up_vocabulary
 from oxibonsai import _core
-from oxibonsai.quantize.type_choice import fitting_type
-from oxibonsai.quantize.weight_types import type_named
+from oxibonsai.quantize.mixes import find_mix
+from oxibonsai.quantize.type_choice import ModelShape, Tensor, TypeRules, choose
+from oxibonsai.quantize.weight_types import find_type, type_named
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 CONTEXT = 8192
@@ -53,6 +54,21 @@ class Shape:
     keys: dict[str, Any]
     outside: dict[str, tuple[int, ...]]
     layer: Callable[[int], dict[str, tuple[int, ...]]]
+
+
+def dense(layer: int) -> dict[str, tuple[int, ...]]:
+    """Of LLaMA 3 8B and Mistral 7B."""
+    return {
+        "attn_norm.weight": (4096,),
+        "attn_q.weight": (4096, 4096),
+        "attn_k.weight": (1024, 4096),
+        "attn_v.weight": (1024, 4096),
+        "attn_output.weight": (4096, 4096),
+        "ffn_norm.weight": (4096,),
+        "ffn_gate.weight": (14336, 4096),
+        "ffn_up.weight": (14336, 4096),
+        "ffn_down.weight": (4096, 14336),
+    }
 
 
 def qwen3moe(layer: int) -> dict[str, tuple[int, ...]]:
@@ -139,7 +155,28 @@ def deepseek2_lite(layer: int) -> dict[str, tuple[int, ...]]:
 
 
 _EPSILON = {"attention.layer_norm_rms_epsilon": 1e-6}
+_DENSE = {
+    "attention.layer_norm_rms_epsilon": 1e-5, "embedding_length": 4096,
+    "feed_forward_length": 14336, "attention.head_count": 32, "attention.head_count_kv": 8,
+    "rope.dimension_count": 128,
+}  # fmt: skip
 SHAPES = {
+    "llama3-8b": Shape(
+        "llama",
+        32,
+        128_256,
+        {**_DENSE, "rope.freq_base": 500000.0},
+        {"output_norm.weight": (4096,), "output.weight": (128_256, 4096)},
+        dense,
+    ),
+    "mistral-7b": Shape(
+        "llama",
+        32,
+        32_768,
+        {**_DENSE, "rope.freq_base": 1e6},
+        {"output_norm.weight": (4096,), "output.weight": (32_768, 4096)},
+        dense,
+    ),
     "qwen3moe-30b-a3b": Shape(
         "qwen3moe",
         48,
@@ -211,10 +248,19 @@ def tensors(shape: Shape, layers: int) -> Shapes:
     yield from shape.outside.items()
 
 
-def type_of(name: str, size: tuple[int, ...], wanted: str) -> str:
-    """The type of a tensor: of a matrix the wanted one, or what that gives way to for its width."""
-    small = any(part in name for part in SMALL) or not name.endswith(".weight")
-    return "F32" if small or len(size) == 1 else fitting_type(wanted, size[-1]).name
+def types_of(shape: Shape, keys: dict[str, Any], layers: int, wanted: str) -> dict[str, str]:
+    """The type of each tensor: small ones are floats, matrices have what quantize chooses for them."""
+    kinds = {name: "F32" for name, _ in tensors(shape, layers)}
+    large = [
+        Tensor(name, size, "F32")
+        for name, size in tensors(shape, layers)
+        if name.endswith(".weight") and len(size) > 1 and not any(part in name for part in SMALL)
+    ]
+    facts = ModelShape.of({"general.architecture": shape.architecture, **keys}.get)
+    rules = TypeRules(find_mix(wanted), pure=find_type(wanted) is not None)
+    for choice in choose(large, facts, rules, measured=False):
+        kinds[choice.tensor.name] = choice.type.name
+    return kinds
 
 
 def values(
@@ -240,9 +286,9 @@ def write(out: Path, shape: Shape, kind: str, layers: int, seed: int) -> None:
     """Writes tensor by tensor: memory holds one at a time."""
     random = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(out, shape.architecture)
-    keys = {"block_count": layers, "context_length": CONTEXT, **shape.keys}
-    for key, value in keys.items():
-        name = f"{shape.architecture}.{key}"
+    own = {"block_count": layers, "context_length": CONTEXT, **shape.keys}
+    keys = {f"{shape.architecture}.{key}": value for key, value in own.items()}
+    for name, value in keys.items():
         if isinstance(value, str):
             writer.add_string(name, value)
         elif isinstance(value, int):
@@ -250,7 +296,7 @@ def write(out: Path, shape: Shape, kind: str, layers: int, seed: int) -> None:
         else:
             writer.add_float32(name, value)
     make_up_vocabulary(writer, shape.rows)
-    kinds = {name: type_of(name, size, kind) for name, size in tensors(shape, layers)}
+    kinds = types_of(shape, keys, layers, kind)
     infos = {}
     for name, size in tensors(shape, layers):
         number: Any = type_named(kinds[name]).gguf_id  # one that the package may have no name for

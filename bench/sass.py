@@ -80,7 +80,7 @@ class Part:
     """A loop of a kernel. A marker is worth 1 / `scale` units of the kernel's work.
 
     A kernel's parts are in the order in which their loops begin; of the loops that are in this order,
-    those with most markers are chosen.
+    those with most markers together are chosen.
     `without`: instructions that are nowhere in the loop. `whole`: a round is worth 1 / `scale`
     units, however many markers it has. `rare`: share of the markers that take the dearest path.
     """
@@ -113,7 +113,7 @@ def cost_of(parts: Sequence[Part], blocks: Sequence[Block]) -> dict[str, float]:
     if not in_order:
         wanted = ", ".join(f"{part.marker} ({part.name})" for part in parts)
         raise ValueError(f"no loops in this order have the instructions {wanted}")
-    chosen = max(in_order, key=lambda rounds: [found.markers for found in rounds])
+    chosen = max(in_order, key=lambda rounds: sum(found.markers for found in rounds))
     return {part.name: _per_unit(part, found) for part, found in zip(parts, chosen, strict=True)}
 
 
@@ -184,16 +184,27 @@ def gemm(block_columns: int) -> Kernel:
     )
 
 
-def attend(queries: int) -> Kernel:
-    """Return what attention.h does for a key, with heads of 128 dims."""
-    products = queries * 128
+def attend(queries: int, rounds: int = 1) -> Kernel:
+    """Return what attention.h does for a key, with heads of 128 dims.
+
+    A round of the outer loop is a tile of 64 keys; in it are a loop over dims of keys and one over
+    dims of values, which move them to shared memory and have a loop of products.
+
+    Args:
+        queries: Of a block.
+        rounds: Of the loops over dims.
+    """
+    products, tile = queries * 128, 128 / 64  # lanes of a block for each key of a tile
+    moved = r"LDG\.E\.128|STS\.128"
     return Kernel(
         128,
         f"lane instructions a key ({queries} queries of 128 dims)",
         (
-            Part("scores", "FFMA", products, without="SHFL"),
-            Part("weights", "SHFL", 32 * queries / 64, whole=True),
-            Part("values", "FFMA", products),
+            Part("weights", "SHFL", tile, whole=True),
+            Part("moved keys", moved, rounds * tile, without="SHFL", whole=True),
+            Part("scores", "FFMA", products, without="SHFL|STS"),
+            Part("moved values", moved, rounds * tile, without="SHFL", whole=True),
+            Part("values", "FFMA", products, without="SHFL|STS"),
         ),
     )
 
@@ -208,9 +219,11 @@ KERNELS = {
     "gemm_q1_mma": gemm(128),
     "gemm_q2_mma": gemm(128),
     "gemm_q4_scale32_min_mma": gemm(256),
-    "attend_F16_4": attend(4),
-    "attend_Q8_0_4": attend(4),
-    "attend_F16_16": attend(16),
+    "attend_tile_F32": attend(4, rounds=2),
+    "attend_tile_F16": attend(4),
+    "attend_tile_Q8_0": attend(4),
+    "attend_tile_Q4_0": attend(4),
+    "attend_part_F16": attend(16),
 }
 
 

@@ -125,7 +125,7 @@ PYTHON = {
         "tokenizer",
         "_core",
     },
-    "finetune": {"errors", "files", "loading", "hf"},
+    "finetune": {"errors", "files", "convert", "models", "loading", "hf"},
     "distill": {
         "errors",
         "files",
@@ -153,6 +153,16 @@ PYTHON = {
     "diffusion": _BELOW_ENGINE | {"convert", "quantize"},
     "evaluate": {"errors", "engine", "loading", "tokenizer", "chat", "chat_template", "sampling"},
     "imatrix": {"errors", "files", "engine", "models", "_core"},
+    "prune": {
+        "errors",
+        "checkpoint",
+        "graph",
+        "architectures",
+        "models",
+        "engine",
+        "quantize",
+        "_core",
+    },
     "train": {"errors", "files", "convert"},
     "hf": _BELOW_ENGINE | {"engine", "chat", "export", "kernels"},
     "llm": {"errors", "tokenizer", "sampling", "output", "engine", "chat"},
@@ -172,6 +182,7 @@ PYTHON = {
         "finetune",
         "distill",
         "merging",
+        "prune",
         "train",
     },
     "distributed": {

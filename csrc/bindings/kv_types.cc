@@ -13,7 +13,8 @@ using graph::KvType;
 KvType kv_type(const std::string& name) {
   const auto found = std::find(kKvTypeNames.begin(), kKvTypeNames.end(), name);
   if (found == kKvTypeNames.end())
-    throw RequestError("KV type " + name + " does not exist; there are f32, f16, q8_0 and q4_0");
+    throw RequestError("KV type " + name +
+                       " does not exist; there are f32, f16, q8_0, q4_0 and fp8_e4m3");
   return static_cast<KvType>(found - kKvTypeNames.begin());
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/fp8.h"
 #include "cpu/kv_rotation.h"
 
 namespace oxibonsai::cpu {
@@ -93,6 +94,14 @@ void write_kv_position(const KernelTable& table, const KvLayout& layout, int pos
     if (value == nullptr) return;
     table.to_half(value, layout.value_dim, half.data());
     put_value(layout, values, position, half.data());
+  } else if (layout.type == KvType::kFp8) {
+    thread_local std::vector<uint8_t> codes;
+    codes.resize(static_cast<size_t>(std::max(layout.key_dim, layout.value_dim)));
+    std::transform(key, key + layout.key_dim, codes.begin(), float_to_fp8);
+    put_key(keys, position, codes.data(), layout.key_dim);
+    if (value == nullptr) return;
+    std::transform(value, value + layout.value_dim, codes.begin(), float_to_fp8);
+    put_value(layout, values, position, codes.data());
   } else {
     thread_local Rounded rounded;
     rounded.round(table, layout, key, layout.key_dim);

@@ -9,10 +9,11 @@
 //
 // defines a kernel: `args` are its constants, READ and WRITE its buffers with their places, in
 // order from 1. In its body alone there are THREAD (of the block), LANE, WARP, BLOCK_X, BLOCK_Y,
-// BLOCK_Z, and SHARED(type, name, count), memory of the block with any contents at first. Functions
-// are INLINE; their pointers are GLOBAL, GROUP (to SHARED memory) or PRIVATE. All threads of a
-// block meet at BARRIER(), all lanes of a warp in a shuffle: never in a branch that some don't
-// take. Floats are divided by quotient(), never by /, which OpenCL rounds as it likes.
+// BLOCK_Z, and SHARED(type, name, count), memory of the block with any contents at first, on a
+// boundary of 16 bytes. Functions are INLINE; their pointers are GLOBAL, GROUP (to SHARED memory)
+// or PRIVATE. All threads of a block meet at BARRIER(), all lanes of a warp in a shuffle: never in
+// a branch that some don't take. Loops are UNROLL or NO_UNROLL where the compiler should not
+// choose. Floats are divided by quotient(), never by /, which OpenCL rounds as it likes.
 //
 // Not in the dialect: double, lambdas, virtual functions, the standard library.
 

@@ -23,7 +23,8 @@ typedef unsigned long long uint64_t;
 #define INLINE static __device__ __forceinline__
 #define INLINE_MEMBER __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
-#define SHARED(type, name, count) __shared__ type name[count]
+#define NO_UNROLL _Pragma("unroll 1")
+#define SHARED(type, name, count) alignas(16) __shared__ type name[count]
 #define READ(index, type, name) const type* __restrict__ name
 #define WRITE(index, type, name) type* name
 #define KERNEL(name, Args, ...) extern "C" __global__ void name(const Args args, __VA_ARGS__)

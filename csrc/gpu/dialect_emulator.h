@@ -16,6 +16,7 @@
 #define INLINE static inline
 #define INLINE_MEMBER inline
 #define UNROLL
+#define NO_UNROLL
 #define SHARED(type, name, count) \
   type* const name = oxibonsai::gpu::emulator::shared<type>(__COUNTER__, count)
 #define READ(index, type, name) const type* name

@@ -24,10 +24,11 @@ typedef ulong uint64_t;
 #define INLINE static inline
 #define INLINE_MEMBER inline
 #define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("nounroll")
 #ifndef SHARED_STORAGE  // of other compilers, which read this for tests
 #define SHARED_STORAGE
 #endif
-#define SHARED(type, name, count) SHARED_STORAGE threadgroup type name[count]
+#define SHARED(type, name, count) alignas(16) SHARED_STORAGE threadgroup type name[count]
 #define READ(index, type, name) device const type* name [[buffer(index)]]
 #define WRITE(index, type, name) device type* name [[buffer(index)]]
 #define KERNEL(name, Args, ...)                                      \

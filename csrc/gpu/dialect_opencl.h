@@ -22,7 +22,8 @@ typedef ulong uint64_t;
 #define INLINE static inline
 #define INLINE_MEMBER inline
 #define UNROLL _Pragma("unroll")
-#define SHARED(type, name, count) __local type name[count]
+#define NO_UNROLL _Pragma("nounroll")
+#define SHARED(type, name, count) __local type name[count] __attribute__((aligned(16)))
 #define READ(index, type, name) __global const type* name
 #define WRITE(index, type, name) __global type* name
 // A kernel takes no references, so that `args` is a copy.

@@ -10,6 +10,20 @@ namespace {
 int round_up(int n, int step) { return (n + step - 1) / step * step; }
 int groups_of(int dims) { return round_up(dims, kKvGroup) / kKvGroup; }
 
+// Bytes of a value that is a float of its own; 0 for types of codes and scales.
+int float_bytes(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return 4;
+    case KvType::kF16:
+      return 2;
+    case KvType::kFp8:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 KvLayout kv_layout(KvType type, const PagedLayer& layer) {
@@ -19,8 +33,8 @@ KvLayout kv_layout(KvType type, const PagedLayer& layer) {
   l.value_dim = layer.value_dim;
   l.value_in_key = layer.value_in_key;
   l.value_stride = round_up(l.value_dim, 16);
-  if (type == KvType::kF32 || type == KvType::kF16) {
-    const int element = type == KvType::kF32 ? 4 : 2;
+  const int element = float_bytes(type);
+  if (element != 0) {
     l.key_scales = element * l.key_dim * kPagePositions;
     l.value_row = element * l.value_stride;
   } else if (type == KvType::kQ8_0) {
@@ -32,8 +46,7 @@ KvLayout kv_layout(KvType type, const PagedLayer& layer) {
   }
   if (l.value_in_key) l.value_row = 0;
   l.value_scales = l.value_row * kPagePositions;
-  const bool scaled = type == KvType::kQ8_0 || type == KvType::kQ4_0;
-  const int scales = scaled ? kPagePositions * 2 : 0;
+  const int scales = element == 0 ? kPagePositions * 2 : 0;
   l.key_bytes = l.key_scales + scales * groups_of(l.key_dim);
   l.value_bytes = l.value_in_key ? 0 : l.value_scales + scales * groups_of(l.value_dim);
   return l;

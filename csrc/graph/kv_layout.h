@@ -9,7 +9,7 @@
 namespace oxibonsai::graph {
 
 // Names of the KV types, in the order of KvType.
-constexpr std::array<const char*, 4> kKvTypeNames = {"f32", "f16", "q8_0", "q4_0"};
+constexpr std::array<const char*, 5> kKvTypeNames = {"f32", "f16", "q8_0", "q4_0", "fp8_e4m3"};
 
 KvLayout kv_layout(KvType type, const PagedLayer& layer);
 

@@ -9,7 +9,7 @@ namespace oxibonsai::graph {
 // Positions in one page of keys and values.
 constexpr int kPagePositions = 64;
 
-enum class KvType : uint8_t { kF32, kF16, kQ8_0, kQ4_0 };
+enum class KvType : uint8_t { kF32, kF16, kQ8_0, kQ4_0, kFp8 };
 
 // Dims of one key or value that share a scale in kQ8_0 and kQ4_0.
 constexpr int kKvGroup = 32;
@@ -18,11 +18,13 @@ constexpr int kKvGroup = 32;
 // bytes, which graph/kv_layout.h lays out. Keys lie transposed, so that a vector holds one
 // dim of 16 positions, and a position owns its bytes, so that threads may write side by side:
 //            keys                                  values
-//   f32, f16 [key_dim, 64]                         [64, value_stride]
+//   f32, f16, fp8_e4m3
+//            [key_dim, 64]                         [64, value_stride]
 //   q8_0     codes [key_dim, 64]                   codes [64, 32 * groups]
 //   q4_0     dims 2i, 2i + 1 of a position in the  dims j and j + 16 of a group in the nibbles of
 //            nibbles of a byte [key_dim / 2, 64]   a byte [64, 16 * groups], each code plus 8
-//   both     then f16 scales [groups, 64]          then f16 scales [groups, 64]
+//   q8_0, q4_0
+//            then f16 scales [groups, 64]          then f16 scales [groups, 64]
 // With value_in_key there is no second block: values are the first value_dim dims of the keys.
 struct KvLayout {
   KvType type;

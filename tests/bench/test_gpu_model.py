@@ -42,8 +42,8 @@ def counts() -> gpu_model.Counts:
     kernels: dict[str, tuple[float, dict[str, float]]] = {
         "gemv_q1_1": (3.0, {"products": 2.0, "scales": 0.5, "sums": 0.25, "rows": 0.25}),
         "gemm_q1_mma": (200.0, {"staging": 20.0, "products and sums": 180.0}),
-        "attend_F16_4": (8000.0, {"weights": 400.0}),
-        "attend_F16_16": (24000.0, {"weights": 1600.0}),
+        "attend_tile_F16": (4000.0, {"weights": 400.0}),
+        "attend_part_F16": (9600.0, {"weights": 1600.0}),
     }
     lines = [
         {"kernel": name, "arch": 90, "instructions": total, "parts": parts, "occupancy": 0.5}
@@ -68,6 +68,28 @@ def test_the_work_of_a_prompt() -> None:
     assert work.blocks == 64 * 8
     assert work.warp_instructions == 32 * 8 * 200
     assert work.int8 == 4096 * 1024 * 512
+
+
+def test_the_work_of_attention() -> None:
+    work = gpu_model.attend(counts(), tokens=1, position=600)
+    assert work.blocks == 8 * 10  # tiles of 64
+    assert work.warp_instructions == pytest.approx(60 * 4000 / 32)
+    # 8 heads of keys and values, 128 dims of 2 bytes; for each of 32 heads and 10 tiles 130 floats.
+    assert work.memory == 600 * 2 * 8 * 128 * 2 + 32 * 10 * 130 * 4
+    # Three tables, keys and values; then 60 keys for each of four warps.
+    assert work.serial == pytest.approx(3 * 270 + 2 * 600 + 60 * 4000 / 128 * 2)
+    prompt = gpu_model.attend(counts(), tokens=512, position=512)
+    assert prompt.blocks == 512 / 4 * 8
+    assert prompt.warp_instructions == 256 * 9600 / 32  # half of the keys, on average
+    assert prompt.serial == 3 * 270 + 4 * 270 + 256 * 9600 / 128 * 2
+
+
+def test_the_work_of_merging() -> None:
+    work = gpu_model.merge(tokens=1, position=600)
+    assert work.blocks == 32
+    assert work.memory == 32 * 10 * 130 * 4 + 4096 * 4
+    assert work.serial == (3 + 2) * 270
+    assert gpu_model.merge(tokens=3, position=600).memory == 3 * (32 * 2 * 130 * 4 + 4096 * 4)
 
 
 def test_a_step_is_the_sum_of_its_launches() -> None:

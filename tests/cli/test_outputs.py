@@ -35,7 +35,7 @@ READ = {
     "config", "file", "files", "chat_template_file", "tools", "load_path", "prompt_file", "image",
     "batch_prompts_file", "config_from_metadata", "references", "folder", "prompts", "kl_base",
     "imatrix_path", "texts", "tokenizer", "held_out", "init", "teacher", "system_prompt_file",
-    "mcp_servers_config", "include_path", "data", "core",
+    "mcp_servers_config", "include_path", "data", "core", "calibration",
     "all_logits",  # of llama-perplexity, which writes it, too: then it becomes an OutputFile
 }  # fmt: skip
 
@@ -135,6 +135,7 @@ CASES = {
     ("convert", "out"): Case(lambda w: ["convert", w.saved, "OUT"], GGUF),
     ("convert", "outfile"): Case(lambda w: ["convert", w.saved, "--outfile", "OUT"], GGUF),
     ("quantize", "out"): Case(lambda w: ["quantize", w.model, "OUT", "Q8_0"], GGUF),
+    ("prune", "out"): Case(lambda w: ["prune", w.model, "OUT", "--prune-layers", 0], GGUF),
     ("merge", "out"): Case(lambda w: ["merge", w.shard, "OUT"], GGUF),
 }  # fmt: skip
 

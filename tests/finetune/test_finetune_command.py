@@ -7,13 +7,19 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import oxibonsai
 from oxibonsai.cli.main import _run
+from oxibonsai.errors import UnsupportedError
 
 pytest.importorskip("peft", reason="needs peft, transformers and torch (extra: test)")
+from safetensors.torch import load_file
+
 pytestmark = pytest.mark.hf
+# PEFT asks transformers by an old name.
+PEFT_WARNS = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
 ROW = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho ho!"}]}
 SHORT = ["--rank", "4", "--lr", "0.02", "--accumulate", "2", "--schedule", "constant"]
 
@@ -53,7 +59,7 @@ def test_an_interrupted_run_gives_the_adapter_of_a_whole_one(
 def test_a_model_learns_its_answer(tiny_path: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "one.jsonl", tmp_path / "adapter"
     data.write_text(json.dumps(ROW))
-    line = ["finetune", str(tiny_path), str(data), str(out), "--rslora", "--checkpointing"]
+    line = ["finetune", str(tiny_path), str(data), str(out), "--use-rslora", "--checkpointing"]
     assert _run([*line, *SHORT, "--steps", "60", "--dtype", "float32"]) == 0
     tokenizer = oxibonsai.AutoTokenizer.from_pretrained(tiny_path)
     asked = tokenizer.apply_chat_template(ROW["messages"][:1], add_generation_prompt=True)
@@ -68,6 +74,117 @@ def test_a_model_learns_its_answer(tiny_path: Path, tmp_path: Path) -> None:
     assert answer(lora=str(out)).startswith("Ho ho!")
 
 
+@pytest.mark.slow
+def test_packed_examples_are_learnt_as_by_themselves(
+    tiny_path: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(out: str, *more: str) -> Any:
+        line = ["finetune", str(tiny_path), str(data), str(tmp_path / out), *SHORT[:4], *more]
+        assert _run([*line, "--accumulate", "1", "--steps", "3", "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    alone = run("alone", "--batch", "6")
+    packed = run("packed", "--batch", "1", "--packing")
+    assert (alone["examples"], alone["rows"]) == (packed["examples"], 6)
+    assert packed["rows"] == 1
+    assert packed["loss"] == pytest.approx(alone["loss"], rel=1e-3)
+    log = json.loads((tmp_path / "alone/checkpoints/checkpoint-3/trainer_state.json").read_text())
+    assert log["log_history"][0]["loss"] > 1.01 * alone["loss"]  # something was learnt
+
+
+def test_models_whose_packed_examples_would_see_each_other_are_refused() -> None:
+    import torch
+
+    from oxibonsai.finetune.trainer import check_packing
+
+    class Blind(torch.nn.Module):
+        """Takes no look at positions."""
+
+        def forward(self, input_ids: Any, position_ids: Any = None) -> Any:
+            sums = input_ids.cumsum(dim=1).float()
+            return type("Output", (), {"logits": sums[..., None].expand(-1, -1, 5)})
+
+    with pytest.raises(UnsupportedError, match="they would see each other; leave out --packing"):
+        check_packing(Blind(), "m.gguf")
+
+
+@pytest.mark.slow
+@PEFT_WARNS
+def test_preferences_are_learnt_with_the_loss_of_dpo(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import peft
+    import torch
+
+    prompts = [("Say a word: ", "yes indeed", "no"), ("And one more: ", "up", "down it goes")]
+    rows = [{"prompt": p, "chosen": c, "rejected": r} for p, c, r in prompts]
+    data, out = tmp_path / "pairs.jsonl", tmp_path / "adapter"
+    data.write_text("\n".join(map(json.dumps, rows)))
+    line = ["finetune", str(tiny_path), str(data), str(out), *SHORT[:4], "--beta", "0.3", "--json"]
+    line += ["--batch", "2", "--accumulate", "1", "--held-out", str(data), "--steps", "4"]
+    assert _run(line) == 0
+    found = json.loads(capsys.readouterr().out)
+    first = json.loads((out / "checkpoints/checkpoint-4/trainer_state.json").read_text())
+    assert first["log_history"][0]["loss"] == pytest.approx(np.log(2), abs=1e-4)
+    tokenizer = oxibonsai.AutoTokenizer.from_pretrained(tiny_path)
+    model = oxibonsai.AutoModelForCausalLM.from_pretrained(tiny_path).trainable()
+    tuned = peft.PeftModel.from_pretrained(model, str(out))
+
+    def log_probability(prompt: str, answer: str) -> float:
+        given = tokenizer(prompt)["input_ids"]
+        said = tokenizer(answer, add_special_tokens=False)["input_ids"]
+        ids = torch.tensor([[*given, *said, tokenizer.eos_token_id]])
+        logs = tuned(ids).logits[0].double().log_softmax(-1)
+        return sum(float(logs[i - 1, ids[0, i]]) for i in range(len(given), ids.shape[1]))
+
+    losses = []
+    with torch.no_grad():
+        for prompt, chosen, rejected in prompts:
+            now = log_probability(prompt, chosen) - log_probability(prompt, rejected)
+            with tuned.disable_adapter():
+                before = log_probability(prompt, chosen) - log_probability(prompt, rejected)
+            losses.append(np.log1p(np.exp(-0.3 * (now - before))))
+    assert found["held_out_loss"] == pytest.approx(np.mean(losses), rel=1e-3)
+    assert found["held_out_loss"] < 0.6
+    assert _run([*line[:3], str(tmp_path / "other"), "--packing"]) == 2
+    assert "holds preferences, which are not packed" in capsys.readouterr().err
+
+
+def test_the_adapter_is_a_gguf_file_too(tiny_path: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "adapter"
+    line = ["finetune", str(tiny_path), str(data), str(out), *SHORT, "--use-rslora", "--gguf"]
+    assert _run([*line, "--steps", "2"]) == 0
+    ids = list(range(20))
+    found = oxibonsai.load(tiny_path, lora=out / "adapter.gguf").logits(ids)
+    assert np.array_equal(found, oxibonsai.load(tiny_path, lora=out).logits(ids))
+    assert not np.array_equal(found, oxibonsai.load(tiny_path).logits(ids))
+
+
+@pytest.mark.slow
+@PEFT_WARNS
+def test_dora_is_pefts(
+    tiny_path: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import peft
+    import torch
+
+    out = tmp_path / "dora"
+    line = ["finetune", str(tiny_path), str(data), str(out), *SHORT, "--use-dora"]
+    assert _run([*line, "--steps", "2"]) == 0
+    base = oxibonsai.AutoModelForCausalLM.from_pretrained(tiny_path).trainable()
+    ids = torch.arange(20)[None]
+    with torch.no_grad():
+        plain = base(ids).logits
+        tuned = peft.PeftModel.from_pretrained(base, str(out))(ids).logits
+    assert (tuned - plain).abs().max() > 0.01
+    norms = [n for n in load_file(out / "adapter_model.safetensors") if "magnitude" in n]
+    assert len(norms) == 14
+    with pytest.raises(UnsupportedError, match="use_dora is True"):
+        oxibonsai.load(tiny_path, lora=out)
+    assert _run([*line, "--gguf"]) == 2
+    assert "GGUF files have no DoRA" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -77,6 +194,7 @@ def test_a_model_learns_its_answer(tiny_path: Path, tmp_path: Path) -> None:
         (["--schedule", "steep"], "steep"),
         (["--target-modules", "no_such"], "no_such"),
         (["--report-to", "nobody"], "nobody"),
+        (["--beta", "0.2"], "beta is of preferences, and"),
     ],
 )
 def test_a_wrong_setting_is_named(

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from oxibonsai import AutoTokenizer, FormatError, RequestError
-from oxibonsai.finetune.examples import IGNORED, Example, read_examples
+from oxibonsai.finetune.examples import (
+    IGNORED,
+    Example,
+    holds_preferences,
+    pack_examples,
+    read_examples,
+    read_preferences,
+)
 
 pytest.importorskip("transformers", reason="needs transformers (extra: test)")
 pytestmark = pytest.mark.hf
@@ -116,7 +123,10 @@ def test_what_is_too_long_is_cut_and_counted(tmp_path: Path, tokenizer: Any) -> 
             '{"prompt": "a", "completion": []}',
             "line 2: prompt and completion are neither two texts",
         ),
-        ('{"chosen": "a", "rejected": "b"}', "line 2: preferences are not learnt"),
+        (
+            '{"chosen": "a", "rejected": "b"}',
+            "line 2: preferences are learnt from a file of them alone",
+        ),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, tokenizer: Any, line: str, problem: str) -> None:
@@ -136,3 +146,41 @@ def test_a_file_without_anything_to_learn_is_refused(tmp_path: Path, tokenizer: 
     file.write_text(json.dumps({"prompt": "b" * 40, "completion": "c"}))
     with pytest.raises(RequestError, match="has nothing to learn within 10 tokens"):
         read_examples(file, tokenizer, 10)
+
+
+def test_examples_are_packed_whole_where_the_least_room_is_left() -> None:
+    lengths = [3, 1, 5, 2, 4, 6]
+    examples = [Example([i] * n, [IGNORED] + [i] * (n - 1)) for i, n in enumerate(lengths)]
+    rows = pack_examples(examples, 7)
+    # 6 and 1; 5 and 2; 4 and 3.
+    assert [row.ids for row in rows] == [[5] * 6 + [1], [2] * 5 + [3] * 2, [4] * 4 + [0] * 3]
+    assert rows[2].labels == [IGNORED, 4, 4, 4, IGNORED, 0, 0]
+    assert rows[2].positions == [0, 1, 2, 3, 0, 1, 2]
+    learnt_whole = pack_examples([Example([7, 8], [7, 8]), Example([9], [9])], 3)
+    assert learnt_whole[0].labels == [IGNORED, 8, IGNORED]
+
+
+def test_preferences_are_prompts_with_two_answers(tmp_path: Path, tokenizer: Any) -> None:
+    asked, said = TURNS[:3], TURNS[3]
+    other = {"role": "assistant", "content": "No."}
+    rows: list[dict[str, Any]] = [
+        {"prompt": asked, "chosen": [said], "rejected": [other]},
+        {"chosen": [*asked, said], "rejected": [*asked, other]},
+    ]
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert holds_preferences(file)
+    explicit, implicit = read_preferences(file, tokenizer, 4096).items
+    assert explicit == implicit
+    assert learnt(explicit.chosen, tokenizer).startswith("Yes.")
+    assert learnt(explicit.rejected, tokenizer).startswith("No.")
+    cut = len(explicit.rejected.ids) - 2
+    assert max(len(e.ids) for e in (explicit.chosen, explicit.rejected)) > cut
+    assert read_preferences(file, tokenizer, cut).cut == 2
+    file.write_text(json.dumps(rows[0]) + "\n" + json.dumps({"text": "a"}))
+    with pytest.raises(FormatError, match=r"line 2: it has no chosen and rejected"):
+        read_preferences(file, tokenizer, 4096)
+    file.write_text(json.dumps({"text": "a"}) + "\n" + json.dumps(rows[0]))
+    assert not holds_preferences(file)
+    with pytest.raises(FormatError, match=r"line 2: preferences are learnt from a file of them"):
+        read_examples(file, tokenizer, 4096)

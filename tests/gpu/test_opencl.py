@@ -51,7 +51,7 @@ def load(path: Path, name: str, **options: Any) -> oxibonsai.Engine:
     return oxibonsai.load(path, device=name, threads=2, parity="off", **options)
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q4_0", "fp8_e4m3"])
 def test_logits_have_the_cpus_bytes(device: Device, tiny_path: Path, kv_type: str) -> None:
     wanted = load(tiny_path, "cpu", kv_type=kv_type, ctx_size=128).logits(IDS)
     engine = load(tiny_path, "opencl", kv_type=kv_type, ctx_size=128)

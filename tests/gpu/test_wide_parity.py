@@ -73,7 +73,13 @@ def test_a_wrong_kernel_of_decoding_is_seen(card: Any) -> None:
 
     assert not differs()
     assert card.graph_launches() > 0
-    for kernel in ("prepare_heads_F16", "attend_F16_4", "merge_parts", "select_rows", "gemv_q8_4"):
+    for kernel in (
+        "prepare_heads_F16",
+        "attend_tile_F16",
+        "merge_tiles",
+        "select_rows",
+        "gemv_q8_4",
+    ):
         assert kernel in run_kernels(card)
         card.spoil(kernel.encode())
         assert differs(), kernel
@@ -91,7 +97,7 @@ def test_auto_refuses_a_card_by_the_kernel_that_is_wrong_or_that_nothing_compare
         options: dict[str, Any] = {"ctx_size": 64, "parallel": 1, "kv_type": "f16", "threads": 2}
         return oxibonsai.load(tiny_path, device="auto", **options).model.device.name
 
-    card.spoil(b"attend_F16_4")
+    card.spoil(b"attend_tile_F16")
     with pytest.warns(UserWarning, match="attend over long contexts"):
         assert device() == "cpu"
     card.spoil(b"top_k")

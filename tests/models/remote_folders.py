@@ -233,6 +233,7 @@ FOLDERS = [
          "attention_norm.weight": (HIDDEN,), "ffn_norm.weight": (HIDDEN,),
          "feed_forward.w1.weight": (FF, HIDDEN), "feed_forward.w3.weight": (FF, HIDDEN),
          "feed_forward.w2.weight": (HIDDEN, FF)},
+        differences=("rope.scaling.dynamic_factor",),  # llama.cpp has no key for it
     ),
     RemoteFolder(
         "InternLM3ForCausalLM", "internlm3",

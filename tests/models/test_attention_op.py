@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,8 @@ def test_each_row_sees_what_its_mask_says(embedding: _core.Weight, causal: bool)
 
 
 @pytest.mark.parametrize(
-    ("kv_type", "tolerance"), [("f32", 1e-5), ("f16", 1e-3), ("q8_0", 1e-2), ("q4_0", 0.15)]
+    ("kv_type", "tolerance"),
+    [("f32", 1e-5), ("f16", 1e-3), ("q8_0", 1e-2), ("q4_0", 0.15), ("fp8_e4m3", 0.05)],
 )
 def test_every_kv_type_is_as_near_as_its_bits_allow(
     embedding: _core.Weight, kv_type: str, tolerance: float
@@ -169,7 +171,8 @@ def _shape_name(p: Projected) -> str:
 
 @pytest.mark.parametrize("projected", SHAPES, ids=_shape_name)
 @pytest.mark.parametrize(
-    ("kv_type", "tolerance"), [("f32", 1e-5), ("f16", 2e-3), ("q8_0", 2e-2), ("q4_0", 0.3)]
+    ("kv_type", "tolerance"),
+    [("f32", 1e-5), ("f16", 2e-3), ("q8_0", 2e-2), ("q4_0", 0.3), ("fp8_e4m3", 0.1)],
 )
 def test_values_of_any_width_and_sinks_are_what_their_formulas_say(
     projected: Projected, kv_type: str, tolerance: float
@@ -194,6 +197,39 @@ def test_values_of_any_width_have_the_same_bytes_in_every_tier_and_cut(
 def test_a_long_context_is_cut_among_threads_into_the_same_bytes(projected: Projected) -> None:
     alone = projected.run(_core.cpu.tiers()[0], 1, "f16", [699, 700])
     assert projected.run(_core.cpu.tiers()[0], 3, "f16", [699, 700]).tobytes() == alone.tobytes()
+
+
+def _fp8(x: Rows) -> Rows:
+    """What torch keeps of numbers within the range of E4M3."""
+    torch = pytest.importorskip("torch")
+    bounded = torch.from_numpy(x).clamp(-448.0, 448.0)
+    kept: Rows = bounded.to(torch.float8_e4m3fn).float().numpy()
+    return kept
+
+
+def test_fp8_rounds_as_torch_does() -> None:
+    torch = pytest.importorskip("torch")
+    # A query that sees its own position alone has its value as the result.
+    projected = Projected(_core.PagedLayer(1, 16, 64), 1, window=1)
+    codes = torch.arange(0x7F, dtype=torch.uint8).view(torch.float8_e4m3fn).float().numpy()
+    ties = (codes[1:] + codes[:-1]) / 2
+    numbers = np.concatenate([codes, ties, np.nextafter(ties, 0), np.nextafter(ties, 1e9)])
+    numbers = np.concatenate([numbers, [463.9, 464, 1e9, np.inf, 1e-30], -numbers, [np.nan]])
+    values = projected.inputs["v"].reshape(-1)
+    values *= 10.0 ** np.random.default_rng(3).integers(-4, 4, len(values))
+    values[: len(numbers)] = numbers
+    want = _fp8(projected.inputs["v"])
+    for tier in _core.cpu.tiers():
+        got = projected.run(tier, 2, "fp8_e4m3", [700])
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("projected", SHAPES, ids=_shape_name)
+def test_fp8_is_a_cache_of_rounded_numbers(projected: Projected) -> None:
+    got = projected.run("scalar", 2, "fp8_e4m3", [130])
+    rounded = copy.copy(projected)
+    rounded.inputs = {n: x if n == "q" else _fp8(x) for n, x in projected.inputs.items()}
+    assert got.tobytes() == rounded.run("scalar", 2, "f32", [130]).tobytes()
 
 
 def test_a_value_in_its_key_is_not_stored_besides() -> None:

@@ -17,6 +17,7 @@ from oxibonsai.architectures.families import BY_NAME
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.errors import FormatError, UnsupportedError
+from oxibonsai.hf import AutoModelForCausalLM
 from oxibonsai.models import load_model, read_config
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
@@ -77,6 +78,43 @@ def test_longrope_chooses_its_factors_by_the_size_of_the_context(saved: Saved) -
     assert np.abs(long.logits(ids) - truth).max() > 1e-2 * np.abs(truth).max()
     assert np.array_equal(long.logits(ids), oxibonsai.load(path).logits(ids))
     assert short.model.fingerprint() != long.model.fingerprint()
+
+
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Qwen3"])
+def test_dynamic_scaling_is_that_of_a_text_as_long_as_the_context(
+    kind: str, tmp_path: Path
+) -> None:
+    """From a file, from a folder, and from the folder that the file is saved as."""
+    options = {"max_position_embeddings": 40, "rope_parameters": DYNAMIC}
+    case = dm.Case("dynamic", kind, options)
+    model = dm.save(case, tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "model.gguf", dtype="f32")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "model.gguf").save_pretrained(
+        tmp_path / "saved"
+    )
+    sources = [tmp_path / "model.gguf", tmp_path / "model", tmp_path / "saved"]
+    within, beyond = dm.IDS[:40], dm.IDS
+    unscaled = dm.logits(model, within)  # before a longer text, whose base transformers keeps
+    truth = dm.logits(model, beyond)
+    for source in sources:
+        found = oxibonsai.load(source, ctx_size=len(beyond))
+        assert np.abs(found.logits(beyond) - truth).max() <= 1e-4 * np.abs(truth).max()
+        again = found.logits(beyond[:55])
+        assert np.abs(again - truth[:55]).max() <= 1e-4 * np.abs(truth).max()
+        own = oxibonsai.load(source)
+        assert own.ctx_size == 40
+        assert np.abs(own.logits(within) - unscaled).max() <= 1e-4 * np.abs(unscaled).max()
+        assert np.abs(found.logits(within) - unscaled).max() > 1e-2 * np.abs(unscaled).max()
+        assert own.model.fingerprint() != found.model.fingerprint()
+    with pytest.warns(UserWarning, match="takes 80 positions at most"):
+        assert oxibonsai.load(sources[0], ctx_size=200).ctx_size == 80
+    config = tmp_path / "model" / "config.json"
+    config.write_text(config.read_text().replace('"factor": 2.0', '"factor": 0.5'))
+    with pytest.raises(FormatError, match=r"dynamic with a factor of 0\.5"):
+        convert(tmp_path / "model", tmp_path / "again.gguf", dtype="f32")
 
 
 @pytest.mark.parametrize(
@@ -171,6 +209,7 @@ def test_an_adapter_of_a_fused_tensor_changes_each_of_its_parts(
         ("phi2", "phi2.attention.head_count_kv", (3, "u32"), "no multiple"),
         ("granite", "granite.logit_scale", (0.0, "f32"), "not above zero"),
         ("olmo", "olmo.attention.clamp_kqv", (-1.0, "f32"), "not above zero"),
+        ("olmo", "olmo.rope.scaling.dynamic_factor", (0.5, "f32"), "is 0.5: it is 1 or more"),
         ("olmo3", "olmo2.attention.sliding_window_pattern", ([True], "arr[bool]"), "4 layers"),
         ("apertus", "xielu.alpha_p", (np.ones(3, np.float32), "arr[f32]"), "each of 2 layers"),
         ("apertus", "xielu.eps", (np.full(2, np.inf, np.float32), "arr[f32]"), "within -64"),

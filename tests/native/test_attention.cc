@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/f16.h"
+#include "base/fp8.h"
 #include "check.h"
 #include "cpu/dispatch.h"
 #include "cpu/kv_layout.h"
@@ -46,6 +47,7 @@ float key_in(const cpu::KvLayout& l, const std::vector<uint8_t>& keys, int posit
   uint16_t half;
   if (l.type == KvType::kF32) return std::memcpy(&f, &keys[4 * at], 4), f;
   if (l.type == KvType::kF16) return std::memcpy(&half, &keys[2 * at], 2), half_to_float(half);
+  if (l.type == KvType::kFp8) return fp8_to_float(keys[at]);
   std::memcpy(&half, &keys[l.key_scales + 2 * (d / 32 * kPagePositions + position)], 2);
   if (l.type == KvType::kQ8_0) return half_to_float(half) * static_cast<int8_t>(keys[at]);
   const uint8_t pair = keys[d / 2 * kPagePositions + position];
@@ -59,6 +61,7 @@ float value_in(const cpu::KvLayout& l, const std::vector<uint8_t>& values, int p
   if (l.type == KvType::kF32) return std::memcpy(&f, &values[row + 4 * d], 4), f;
   if (l.type == KvType::kF16)
     return std::memcpy(&half, &values[row + 2 * d], 2), half_to_float(half);
+  if (l.type == KvType::kFp8) return fp8_to_float(values[row + d]);
   std::memcpy(&half, &values[l.value_scales + 2 * (d / 32 * kPagePositions + position)], 2);
   if (l.type == KvType::kQ8_0) return half_to_float(half) * static_cast<int8_t>(values[row + d]);
   const uint8_t pair = values[row + d / 32 * 16 + d % 16];
@@ -380,7 +383,7 @@ void check_merge(std::mt19937& random) {
 
 int main() {
   std::mt19937 random(3);
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0, KvType::kFp8})
     for (const int dim : {1, 16, 17, 20, 33, 48, 64, 72, 80, 128, 256})
       for (int queries = 1; queries <= cpu::kMaxQueries; ++queries) {
         // Each number of queries with whole vectors and with a rest of one.
@@ -393,7 +396,7 @@ int main() {
         if (dim == 64) compare(random, {dim, queries, 70, 200, type, 5.0f, dim, false, 0.25f, 9});
         if (dim % 16 == 0) check_flushed(random, {dim, queries, 3, 512, type, 0.0f, dim});
       }
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0, KvType::kFp8})
     for (const auto& [key, value, in_key] : {std::tuple{48, 32, false},
                                              {33, 80, false},
                                              {1, 64, false},

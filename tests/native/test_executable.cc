@@ -78,7 +78,8 @@ static_assert(sizeof kRecorded / sizeof kRecorded[0] == static_cast<int>(QuantTy
 
 // Of Q1_0 weights, by type of the cache.
 constexpr uint64_t kRecordedCaches[] = {13902465665532961802u, 6775312782679965751u,
-                                        8205016268109016972u, 15461405058453505752u};
+                                        8205016268109016972u, 15461405058453505752u,
+                                        15463264711035252431u};
 static_assert(sizeof kRecordedCaches / sizeof kRecordedCaches[0] == cpu::kKvTypeNames.size());
 
 void check_caches(cpu::Executable* one, cpu::Executable* two) {

@@ -49,8 +49,8 @@ void check_launches() {
       "rms_norm",           // and its rounding
       "gemv_q1_4",          // q, k and v
       "prepare_heads_F16",  // norms of heads, rotations, store_kv
-      "attend_F16_4",
-      "merge_parts",  // and the rounding of the result
+      "attend_tile_F16",
+      "merge_tiles",  // and the rounding of the result
       "gemv_q1_4",    // and the residual
       "rms_norm",
       "gemv_q1_4",  // gate and up
@@ -174,7 +174,8 @@ void check_layers() {
       {"the key is read", 2, 2, 64, 32, Norms::kOfAHead, false, true, apart},
   };
   for (const Layer& l : layers)
-    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})
+    for (const KvType type :
+         {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0, KvType::kFp8})
       check_layer(l, type);
 }
 

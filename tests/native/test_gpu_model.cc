@@ -124,7 +124,8 @@ void check_unsupported() {
 int main() {
   for (int i = 0; i < static_cast<int>(QuantType::kCount); ++i)
     check(static_cast<QuantType>(i), KvType::kF16, 5, 4);
-  for (const KvType cache : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0})
+  for (const KvType cache :
+       {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0, KvType::kFp8})
     check(QuantType::kQ1_0, cache, 66, 33, cache == KvType::kF16 || cache == KvType::kQ4_0);
   for (const QuantType type : {QuantType::kQ2_0_g128, QuantType::kQ4_K, QuantType::kF16})
     check(type, KvType::kQ8_0, 20, 9);

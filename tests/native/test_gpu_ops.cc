@@ -174,6 +174,8 @@ struct Attention {
   bool slopes = false;
   int reach = 0;      // of a bias by position; 0: there is none
   int32_t block = 0;  // the last rows of the step, which see each other
+  int32_t pages = 37;
+  bool infinite = false;  // the values of the last row, which the others don't see
 };
 
 std::string name_of(const Attention& a) {
@@ -219,7 +221,7 @@ graph::Graph attention_graph(std::mt19937& random, const Attention& a, bool atte
 
 graph::Batch attention_batch(const Attention& a, int32_t first, int32_t count, int32_t others) {
   std::vector<int32_t> pages;
-  for (int32_t i = 0; i <= (a.context + a.count) / 64; ++i) pages.push_back((i * 5 + 3) % 37);
+  for (int32_t i = 0; i <= (a.context + a.count) / 64; ++i) pages.push_back((i * 5 + 3) % a.pages);
   graph::Batch batch;
   batch.spans = {{first, count, pages, 0, 0}};
   if (a.block > 0 && first == a.context)
@@ -235,12 +237,12 @@ void check_attention(std::mt19937& random, const Attention& a) {
   cpu::CpuDevice scalar(cpu::table("scalar"), 1);
   const graph::Graph store = attention_graph(random, a, false);
   const auto layers = store.state().paged;
-  cpu::KvPages pages(layers, {KvType::kF32, a.type}, 37), more(layers, {other, other}, 3);
-  gpu::KvPages gpu_pages(device->backend(), layers, {KvType::kF32, a.type}, 37);
+  cpu::KvPages pages(layers, {KvType::kF32, a.type}, a.pages), more(layers, {other, other}, 3);
+  gpu::KvPages gpu_pages(device->backend(), layers, {KvType::kF32, a.type}, a.pages);
   gpu::KvPages gpu_more(device->backend(), layers, {other, other}, 3);
   const cpu::State state{{&pages, &more}};
   const gpu::State gpu_state{{&gpu_pages, &gpu_more}};
-  for (int32_t page = 0; page < 37; ++page)
+  for (int32_t page = 0; page < a.pages; ++page)
     gpu_pages.write(page, pages.read(page), pages.page_bytes());
   for (int32_t page = 0; page < 3; ++page) gpu_more.write(page, more.read(page), more.page_bytes());
 
@@ -252,6 +254,7 @@ void check_attention(std::mt19937& random, const Attention& a) {
     kept.reserve(3);
     put("k", a.layer.kv_heads * a.layer.key_dim, 1.0f);
     if (!a.layer.value_in_key) put("v", a.layer.kv_heads * a.layer.value_dim, 2.0f);
+    if (a.infinite) std::fill(kept.back().end() - a.layer.value_dim, kept.back().end(), INFINITY);
     if (attends) put("q", a.heads * a.layer.key_dim, 1.5f);
   };
   if (a.context > 0) {
@@ -564,24 +567,48 @@ int main() {
   check_norms(random, 1, 1056);
   for (const bool interleaved : {false, true})
     for (const int64_t pairs : {12, 8}) check_rope(random, interleaved, pairs);
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0}) {
+  for (const KvType type :
+       {KvType::kF32, KvType::kF16, KvType::kQ8_0, KvType::kQ4_0, KvType::kFp8}) {
     for (const int32_t context : {0, 62, 63, 512, 2048})
       check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, context, 1});
-    check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 9, int64_t{4} << 30, true});
+    check_attention(random,
+                    {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 20, int64_t{4} << 30, true});
     // Little memory: parts are merged one by one, and three at a time.
     check_attention(random,
-                    {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 9, int64_t{4} << 30, false, 128});
+                    {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 20, int64_t{4} << 30, false, 128});
+    check_attention(random,
+                    {{1, 32, 32}, type, 4, 0, 0.0f, false, 520, 9, int64_t{4} << 30, true, 128});
     check_attention(random, {{1, 32, 32}, type, 4, 0, 0.0f, true, 1600, 30, 2 << 20});
     check_attention(random, {{1, 32, 32}, type, 4, 600, 0.0f, false, 2100, 30, 4 << 20});
-    check_attention(random, {{2, 20, 20}, type, 6, 0, 5.0f, true, 60, 7});
+    check_attention(random, {{1, 32, 32}, type, 4, 600, 0.0f, true, 2100, 3, 4 << 20});
+    for (const int32_t count : {7, 18})
+      check_attention(random, {{2, 20, 20}, type, 6, 0, 5.0f, true, 60, count});
+    // More dims than a block loads at once, of tiles and of parts; heads of no whole groups.
+    for (const int32_t count : {1, 17}) {
+      check_attention(random, {{1, 134, 130}, type, 3, 0, 0.0f, false, 80, count});
+      check_attention(random, {{1, 33, 17}, type, 5, 40, 0.0f, false, 80, count});
+    }
     check_attention(random, {{1, 64, 64}, type, 4, 70, 0.0f, false, 560, 2});
-    check_attention(random, {{1, 48, 32, true}, type, 2, 0, 0.0f, false, 70, 1});
+    for (const int32_t count : {1, 17})
+      check_attention(random, {{1, 48, 32, true}, type, 2, 0, 0.0f, false, 70, count});
+    // Warps without a query take dims of values.
+    check_attention(random, {{1, 112, 100, true}, type, 2, 0, 0.0f, false, 70, 1});
     for (const int window : {0, 30})
       check_attention(
           random,
           {{1, 32, 32}, type, 4, window, 0.0f, false, 500, 90, int64_t{4} << 30, window > 0, 70});
   }
-  check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, 3});
+  // More tiles than a block merges at once.
+  Attention many{{1, 8, 8}, KvType::kQ8_0, 2, 0, 0.0f, true, 8400, 1};
+  many.pages = 149;
+  check_attention(random, many);
+  for (const int32_t count : {3, 20}) {
+    Attention a{{1, 32, 32}, KvType::kF32, 4, 0, 0.0f, false, 0, count};
+    a.infinite = true;
+    check_attention(random, a);
+  }
+  for (const int32_t count : {3, 17})
+    check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, count});
   constexpr auto kGlobal = graph::QueryPart::kGlobal, kOthers = graph::QueryPart::kOthers;
   check_local(random, {}, false, 0, 610);
   check_local(random, {true}, true, 12, 240);

@@ -375,6 +375,8 @@ void attend(const AttendArgs& a) {
       return attend_typed<KvQ8>(a);
     case KvType::kQ4_0:
       return attend_typed<KvQ4>(a);
+    case KvType::kFp8:
+      return attend_typed<KvFp8>(a);
   }
 }
 

@@ -33,6 +33,22 @@ struct KvF16 {
   }
 };
 
+// A code's bits, as a binary16, are smaller by 2^8 (base/fp8.h); the product is exact.
+struct KvFp8 {
+  static constexpr int kBytes = 1, kPacked = 1;
+  static constexpr bool kScaled = false;
+  template <int>
+  static simd::Vec load(const uint8_t* p, simd::Vec) {
+    alignas(32) uint16_t halves[simd::kLanes];
+    for (int i = 0; i < simd::kLanes; ++i) {
+      const uint16_t magnitude = p[i] & 0x7Fu;
+      const uint16_t half = magnitude == 0x7Fu ? 0x7E00u : static_cast<uint16_t>(magnitude << 7);
+      halves[i] = static_cast<uint16_t>((p[i] & 0x80u) << 8 | half);
+    }
+    return simd::mul(simd::load_half(halves), simd::splat(256.0f));
+  }
+};
+
 struct KvQ8 {
   static constexpr int kBytes = 1, kPacked = 1;
   static constexpr bool kScaled = true;

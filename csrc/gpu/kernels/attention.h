@@ -1,20 +1,25 @@
 // Softmax attention over pages (docs/arithmetic.md, rule 5).
 //
-// attend: a block of 128 threads takes one part of the context, 512 positions, for up to kQueries
-// queries that share a key-value head: the heads of a set, of neighbouring rows of one sequence. Of
-// a page, a thread computes the scores of one position for half of the queries (each key's dim is
-// read once for them, neighbouring threads read neighbouring positions); a warp the weights of a
-// query; a thread the sums of one or more dims of the values for all queries. merge: a block merges
-// the parts of a query in order. Budget for a page and Q queries: head_dim * Q / 2 fmas a thread
-// for the scores, 64 * Q for each dim's values, some 40 for the weights.
+// attend: a block of 128 threads takes one tile of the context, 64 positions, or a part, 512
+// positions, for up to 4 * kOfWarp queries that share a key-value head: the heads of a set, of
+// neighbouring rows of one sequence. Few rows take tiles, so that a short context occupies many
+// blocks too; rows of a prompt take parts, whose tiles are merged in registers. The block loads
+// keys and then values as they are, 16 bytes a thread, while it computes on what came before; a
+// warp has kOfWarp of the queries, a lane two positions of their scores, then some dims of their
+// values. merge: a block puts the tiles of a query together to parts and these to the result, in
+// order. Budget of a warp for a tile, heads of 128 dims and Q queries of the warp: 256 * Q fmas for
+// the scores and as many for the values, 256 conversions for each, some 90 * Q for the weights.
 
 #define ATTEND_THREADS 128
-// Dims of a head, at most: 16 queries of 256 or 4 of 640 are kept in shared memory.
-#define ATTEND_DIMS(kQueries) ((kQueries) == 16 ? 256 : 640)
+#define ATTEND_WARPS 4
+// Dims of a head, at most, by queries of a warp: what shared memory holds.
+#define ATTEND_DIMS(kOfWarp) ((kOfWarp) == 4 ? 128 : (kOfWarp) == 2 ? 256 : 640)
 #define MERGE_DIMS 640
 #define PART_POSITIONS 512
+#define PART_TILES (PART_POSITIONS / PAGE_POSITIONS)
+#define MERGE_PARTS 16  // parts of which a block of merge computes the factors at once
 
-// What a query sees of a part: positions first .. last - 1.
+// What a query sees of `count` positions from `base` on: positions base + first .. base + last - 1.
 struct Seen {
   uint32_t first, last;
 };
@@ -26,13 +31,12 @@ INLINE uint32_t first_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, u
   return larger(begin, args.window > 0 && own_end > args.window ? own_end - args.window : 0);
 }
 
-INLINE Seen seen_of(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row,
-                    uint32_t part) {
+INLINE Seen seen_of(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row, uint32_t base,
+                    uint32_t count) {
   const uint32_t begin = first_seen(args, views, row), end = uint32_t(views[3 * row + 1]);
-  const uint32_t base = part * PART_POSITIONS;
   Seen s;
   s.first = begin > base ? begin - base : 0;
-  s.last = end > base ? smaller(end - base, uint32_t(PART_POSITIONS)) : 0;
+  s.last = end > base ? smaller(end - base, count) : 0;
   return s;
 }
 
@@ -63,18 +67,19 @@ INLINE float final_score(ARGS(AttendArgs) args, float score, float slope,
   return score;
 }
 
-// Scores of a warp's query to weights; the tile's largest score and sum to lane 0. `distance` is
-// that of the tile's first key after the query.
+// Scores of a warp's query, each kStride after the one before, to weights; the tile's largest
+// score, and to lane 0 its sum. `distance` is that of the tile's first key after the query.
 struct TileSoftmax {
   float max, sum;
 };
 
+template <uint32_t kStride>
 INLINE TileSoftmax weigh(ARGS(AttendArgs) args, GROUP float* scores, float slope,
                          GLOBAL const float* by_position, uint32_t head, int32_t distance,
                          uint32_t first, uint32_t last, uint32_t lane) {
   const int32_t at = distance + int32_t(lane);
-  float a = final_score(args, scores[lane], slope, by_position, head, at);
-  float b = final_score(args, scores[lane + 32], slope, by_position, head, at + 32);
+  float a = final_score(args, scores[lane * kStride], slope, by_position, head, at);
+  float b = final_score(args, scores[(lane + 32) * kStride], slope, by_position, head, at + 32);
   if (lane < first || lane >= last) a = -infinity();
   if (lane + 32 < first || lane + 32 >= last) b = -infinity();
   // As 16 lanes over the keys i, i + 16 ... do it.
@@ -85,8 +90,8 @@ INLINE TileSoftmax weigh(ARGS(AttendArgs) args, GROUP float* scores, float slope
   best = shuffle_from(best, 0);
   a = weight_of(a - best);
   b = weight_of(b - best);
-  scores[lane] = a;
-  scores[lane + 32] = b;
+  scores[lane * kStride] = a;
+  scores[(lane + 32) * kStride] = b;
   float sum = a + shuffle_down(a, 16);
   sum = sum + b;
   sum = sum + shuffle_down(b, 16);
@@ -114,44 +119,175 @@ INLINE float merge_sums(float sum, float more, float old_part, float added) {
   return flush_tiny(fused(sum, old_part, more * added));
 }
 
-// What rows of a tile see of a part: what any of them sees, `shared` what all of them do.
-struct TileSeen {
-  Seen any, shared;
+// Keys or values between memory and shared memory: a thread's share of the kDims dims from
+// `first_dim` on of a page's 64 positions, and of the scales of their groups. In place of dims that
+// a head lacks, and of positions that no row sees, there are others, which nobody uses.
+template <class Kv>
+struct Share {
+  Words4 codes[Kv::kBytes / 16 / ATTEND_THREADS];
+  Words4 scales;
 };
 
-INLINE TileSeen seen_of_tile(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t first_row,
-                             uint32_t rows, uint32_t part) {
-  TileSeen t;
-  t.any.first = t.shared.last = PART_POSITIONS;
-  t.any.last = t.shared.first = 0;
-  for (uint32_t i = 0; i < rows; ++i) {
-    const Seen s = seen_of(args, views, first_row + i, part);
-    if (s.first >= s.last) {
-      t.shared.last = 0;
-      continue;
-    }
-    t.any.first = smaller(t.any.first, s.first);
-    t.any.last = larger(t.any.last, s.last);
-    t.shared.first = larger(t.shared.first, s.first);
-    t.shared.last = smaller(t.shared.last, s.last);
+INLINE Words4 load_words(GLOBAL const uint8_t* bytes, uint64_t at) {
+  GLOBAL const Words4* from = (GLOBAL const Words4*)(bytes + at);
+  Words4 w;
+  w.x = from->x;
+  w.y = from->y;
+  w.z = from->z;
+  w.w = from->w;
+  return w;
+}
+
+INLINE Floats4 read_floats(GROUP const Floats4* from) {
+  Floats4 f;
+  f.x = from->x;
+  f.y = from->y;
+  f.z = from->z;
+  f.w = from->w;
+  return f;
+}
+
+INLINE void put_words(GROUP Words4* to, Words4 w) {
+  to->x = w.x;
+  to->y = w.y;
+  to->z = w.z;
+  to->w = w.w;
+}
+
+template <class Kv>
+INLINE Words4 load_scales(GLOBAL const uint8_t* scales, uint64_t bytes, uint32_t first_dim,
+                          uint32_t thread_id) {
+  const uint64_t at = first_dim / KV_GROUP * PAGE_POSITIONS * 2 + thread_id % 32 * 16;
+  return load_words(scales, at < bytes ? at : 0);
+}
+
+template <class Kv>
+INLINE Share<Kv> load_keys(GLOBAL const uint8_t* keys, ARGS(PageArgs) page, uint32_t first_dim,
+                           uint32_t thread_id) {
+  const uint32_t count = Kv::kBytes / 16 / ATTEND_THREADS;
+  const uint32_t begin = first_dim / Kv::kDims * Kv::kBytes;
+  Share<Kv> s;
+  UNROLL for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t at = begin + (i * ATTEND_THREADS + thread_id) * 16;
+    s.codes[i] = load_words(keys, at < page.key_scales ? at : 0);
   }
-  return t;
+  if (Kv::kScales != 0)
+    s.scales = load_scales<Kv>(keys + page.key_scales, page.key_bytes - page.key_scales, first_dim,
+                               thread_id);
+  return s;
+}
+
+template <class Kv>
+INLINE Share<Kv> load_values(GLOBAL const uint8_t* values, ARGS(PageArgs) page, uint32_t first_dim,
+                             uint32_t last, uint32_t thread_id) {
+  const uint32_t count = Kv::kBytes / 16 / ATTEND_THREADS, row = Kv::kBytes / PAGE_POSITIONS;
+  const uint32_t begin = first_dim / Kv::kDims * row;
+  Share<Kv> s;
+  UNROLL for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t at = (i * ATTEND_THREADS + thread_id) * 16, in_row = begin + at % row;
+    const uint32_t position = smaller(at / row, last - 1);
+    s.codes[i] =
+        load_words(values, position * page.value_row + (in_row < page.value_row ? in_row : 0));
+  }
+  if (Kv::kScales != 0)
+    s.scales =
+        load_scales<Kv>(values + page.value_scales,
+                        page.head_bytes - page.key_bytes - page.value_scales, first_dim, thread_id);
+  return s;
+}
+
+template <class Kv>
+INLINE void put_share(const PRIVATE Share<Kv>* s, GROUP uint32_t* tile, GROUP uint32_t* scales,
+                      uint32_t thread_id) {
+  const uint32_t count = Kv::kBytes / 16 / ATTEND_THREADS;
+  UNROLL for (uint32_t i = 0; i < count; ++i)
+      put_words((GROUP Words4*)tile + i * ATTEND_THREADS + thread_id, s->codes[i]);
+  if (Kv::kScales != 0 && thread_id < 32) put_words((GROUP Words4*)scales + thread_id, s->scales);
+}
+
+INLINE KeyPair add_products(KeyPair scores, float factor, KeyPair key) {
+  scores.first = fused(factor, key.first, scores.first);
+  scores.second = fused(factor, key.second, scores.second);
+  return scores;
+}
+
+// A lane's sums of dims of the values, for each query of its warp.
+template <class Kv, uint32_t kOfWarp>
+struct Sums {
+  float of[kOfWarp][Kv::kLaneDims];
+};
+
+template <class Kv, uint32_t kOfWarp>
+INLINE void clear_sums(PRIVATE Sums<Kv, kOfWarp>* s) {
+  UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) UNROLL for (uint32_t k = 0; k < Kv::kLaneDims; ++k)
+      s->of[i][k] = 0.0f;
+}
+
+// Positions first .. last - 1 of a tile, for query i.
+template <class Kv, uint32_t kOfWarp>
+INLINE void add_own(PRIVATE Sums<Kv, kOfWarp>* s, uint32_t i, GROUP const uint32_t* tile,
+                    GROUP const uint16_t* scales, GROUP const float* weights, uint32_t first,
+                    uint32_t last, uint32_t lane) {
+  NO_UNROLL for (uint32_t at = first; at < last; ++at) {
+    const ValueDims v = Kv::values(tile, scales, at, lane);
+    UNROLL for (uint32_t k = 0; k < Kv::kLaneDims; ++k) s->of[i][k] =
+        fused(weights[at * kOfWarp + i], v.dims[k], s->of[i][k]);
+  }
+}
+
+// The values of a tile, in order, for each query those which it sees; `all` is what all of them
+// see.
+template <class Kv, uint32_t kOfWarp>
+INLINE void add_values(PRIVATE Sums<Kv, kOfWarp>* s, GROUP const uint32_t* tile,
+                       GROUP const uint16_t* scales, GROUP const float* weights,
+                       const PRIVATE Seen* seen, Seen all, uint32_t lane) {
+  if (kOfWarp > 1)
+    UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) add_own<Kv, kOfWarp>(
+        s, i, tile, scales, weights, seen[i].first, smaller(all.first, seen[i].last), lane);
+  for (uint32_t at = all.first; at < all.last; ++at) {
+    const ValueDims v = Kv::values(tile, scales, at, lane);
+    UNROLL for (uint32_t i = 0; i < kOfWarp; ++i)
+        UNROLL for (uint32_t k = 0; k < Kv::kLaneDims; ++k)
+            s->of[i][k] = fused(weights[at * kOfWarp + i], v.dims[k], s->of[i][k]);
+  }
+  if (kOfWarp > 1)
+    UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) add_own<Kv, kOfWarp>(
+        s, i, tile, scales, weights, larger(all.last, seen[i].first), seen[i].last, lane);
+}
+
+// Where a query's piece of the run goes in `parts`.
+template <bool kOfTiles>
+INLINE GLOBAL float* place_of(ARGS(AttendArgs) args, GLOBAL float* parts, uint32_t first_row,
+                              uint32_t first_head, uint32_t heads, uint32_t query, uint32_t piece) {
+  const uint64_t row = first_row + query / heads, head = first_head + query % heads;
+  const uint64_t pieces = args.parts * (kOfTiles ? PART_TILES : 1);
+  return parts + ((row * args.heads + head) * pieces + piece) * (args.page.value_dim + 2);
+}
+
+// A lane's sums of the dims from first_dim on.
+template <class Kv, uint32_t kOfWarp>
+INLINE void put_sums(GLOBAL float* place, const PRIVATE Sums<Kv, kOfWarp>* s, uint32_t i,
+                     uint32_t first_dim, uint32_t value_dim, uint32_t lane) {
+  UNROLL for (uint32_t k = 0; k < Kv::kLaneDims; ++k) {
+    const uint32_t d = first_dim + Kv::dim_of(lane, k);
+    if (d < value_dim) place[2 + d] = s->of[i][k];
+  }
 }
 
 // `tiles`: of each block, the first row, the number of rows and where their page table begins;
 // `views`: of each row, one past its position, one past the last that it sees, and the first that
-// it may see; 0 and 0 where it sees nothing. `parts` gets for each row, head and part of the run:
-// the largest score, the sum of weights, the sums of values.
-template <class Kv, uint32_t kQueries>
+// it may see; 0 and 0 where it sees nothing. `parts` gets for each row, head and piece of the run
+// that the row sees, a tile or a part: the largest score, the sum of weights, the sums of values.
+template <class Kv, uint32_t kOfWarp, bool kOfTiles>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
                    GLOBAL const int32_t* tiles, GLOBAL const int32_t* views,
                    GLOBAL const int32_t* tables, GLOBAL const float* slopes,
-                   GLOBAL const float* by_position, GLOBAL float* parts, GROUP float* query,
-                   GROUP float* scores, GROUP float* state, GROUP uint32_t* bounds,
-                   uint32_t thread_id, uint32_t tile, uint32_t set, uint32_t part) {
+                   GLOBAL const float* by_position, GLOBAL float* parts, GROUP uint32_t* held,
+                   GROUP uint32_t* held_scales, GROUP float* query, GROUP float* all_weights,
+                   uint32_t thread_id, uint32_t tile, uint32_t set, uint32_t piece) {
   const uint32_t lane = thread_id & 31u, warp = thread_id >> 5;
   const uint32_t dim = args.page.key_dim, value_dim = args.page.value_dim;
-  const uint32_t per_thread = ATTEND_DIMS(kQueries) / ATTEND_THREADS;  // dims of values
+  const uint32_t pitch = (dim + 3) / 4 * 4;  // floats of a query in shared memory
   const uint32_t first_row = uint32_t(tiles[3 * tile]), rows = uint32_t(tiles[3 * tile + 1]);
   GLOBAL const int32_t* table = tables + tiles[3 * tile + 2];
   const uint32_t kv_head = set / args.sets, group = args.heads / args.page.kv_heads;
@@ -159,184 +295,341 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   const uint32_t heads = smaller(args.in_set, group - in_group);
   const uint32_t first_head = kv_head * group + in_group;
   const uint32_t queries = rows * heads;  // query i: row i / heads, head i % heads
-  const TileSeen tile_seen = seen_of_tile(args, views, first_row, rows, part);
-  if (tile_seen.any.last == 0) return;  // for all threads alike
-  for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS) {
-    const uint64_t row = first_row + i / dim / heads;
-    const uint64_t head = first_head + i / dim % heads;
-    query[i] = flush_tiny(q[(row * args.heads + head) * dim + i % dim] * args.scale);
+  const uint32_t positions = kOfTiles ? PAGE_POSITIONS : PART_POSITIONS;
+  const uint32_t base = args.first_part * PART_POSITIONS + piece * positions;
+  // What any of the rows sees of the piece.
+  Seen any;
+  any.first = positions;
+  any.last = 0;
+  for (uint32_t i = 0; i < rows; ++i) {
+    const Seen s = seen_of(args, views, first_row + i, base, positions);
+    if (s.first >= s.last) continue;
+    any.first = smaller(any.first, s.first);
+    any.last = larger(any.last, s.last);
+  }
+  if (any.last == 0) return;  // for all threads alike
+  const uint32_t pages_before = base / PAGE_POSITIONS;
+  const uint64_t in_page = args.page.layer_offset + kv_head * args.page.head_bytes;
+  uint32_t page = any.first / PAGE_POSITIONS;
+  GLOBAL const uint8_t* keys =
+      pages + uint64_t(table[pages_before + page]) * args.page.page_bytes + in_page;
+  Share<Kv> next = load_keys<Kv>(keys, args.page, 0, thread_id);
+
+  for (uint32_t i = thread_id; i < queries * pitch; i += ATTEND_THREADS) {
+    const uint32_t d = i % pitch;
+    const uint64_t row = first_row + i / pitch / heads, head = first_head + i / pitch % heads;
+    query[i] = d < dim ? flush_tiny(q[(row * args.heads + head) * dim + d] * args.scale) : 0.0f;
   }
   for (uint32_t stride = 1; stride < args.page.rotate_key; stride *= 2) {
     BARRIER();
-    rotate_shared(query, stride, queries * dim, thread_id);
+    rotate_shared(query, stride, queries * pitch, thread_id);
   }
-  BARRIER();
   if (args.page.rotate_key > 0) {
+    BARRIER();
     const float size = root(quotient(1.0f, float(args.page.rotate_key)));
-    for (uint32_t i = thread_id; i < queries * dim; i += ATTEND_THREADS)
+    for (uint32_t i = thread_id; i < queries * pitch; i += ATTEND_THREADS)
       query[i] = flush_tiny(query[i] * size);
   }
-  // Per query: the largest score, the sum of weights, two merge factors.
-  if (thread_id < kQueries) {
-    state[4 * thread_id] = -infinity();
-    state[4 * thread_id + 1] = 0.0f;
-    const uint32_t i = smaller(thread_id, queries - 1);
-    const Seen seen = seen_of(args, views, first_row + i / heads, part);
-    bounds[2 * thread_id] = seen.first;
-    bounds[2 * thread_id + 1] = seen.last;
+
+  const uint32_t own = warp * kOfWarp;  // the warp's first query
+  GROUP const float* own_query = query + own * pitch;
+  GROUP float* weights = all_weights + own * PAGE_POSITIONS;
+  GROUP const uint16_t* scales = (GROUP const uint16_t*)held_scales;
+  Seen seen[kOfWarp];  // of the piece
+  TileSoftmax state[kOfWarp];
+  UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) {
+    seen[i].first = seen[i].last = 0;
+    if (own + i < queries)
+      seen[i] = seen_of(args, views, first_row + (own + i) / heads, base, positions);
+    state[i].max = -infinity();
+    state[i].sum = 0.0f;
   }
-  float sums[kQueries][per_thread];
-  UNROLL for (uint32_t i = 0; i < kQueries; ++i) UNROLL for (uint32_t j = 0; j < per_thread; ++j)
-      sums[i][j] = 0.0f;
-  BARRIER();
-  const uint32_t last = tile_seen.any.last;
-  for (uint32_t page = tile_seen.any.first / PAGE_POSITIONS; page * PAGE_POSITIONS < last; ++page) {
-    GLOBAL const uint8_t* keys =
-        pages +
-        uint64_t(table[part * (PART_POSITIONS / PAGE_POSITIONS) + page]) * args.page.page_bytes +
-        args.page.layer_offset + kv_head * args.page.head_bytes;
-    {
-      const uint32_t position = thread_id % PAGE_POSITIONS;
-      const uint32_t first = thread_id / PAGE_POSITIONS * (kQueries / 2);
-      float s[kQueries / 2];
-      UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i) s[i] = 0.0f;
-      for (uint32_t d = 0; d < dim; ++d) {
-        const float key = Kv::key(keys, args.page, d, position);
-        UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i) s[i] =
-            fused(query[(first + i) * dim + d], key, s[i]);
+  // Values of a part are merged tile by tile, all dims of them; those of a tile are done at once.
+  const uint32_t chunks = kOfTiles ? 1 : ATTEND_DIMS(kOfWarp) / Kv::kDims;
+  Sums<Kv, kOfWarp> sums[chunks];
+  UNROLL for (uint32_t c = 0; c < chunks; ++c) clear_sums<Kv, kOfWarp>(&sums[c]);
+
+  while (true) {
+    KeyPair scores[kOfWarp];
+    UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) scores[i].first = scores[i].second = 0.0f;
+    // What the tile has of each query's positions.
+    const uint32_t begin = page * PAGE_POSITIONS;
+    const uint32_t last = smaller(any.last - begin, uint32_t(PAGE_POSITIONS));
+    for (uint32_t first_dim = 0; first_dim < dim; first_dim += Kv::kDims) {
+      BARRIER();  // all have read what was there
+      put_share<Kv>(&next, held, held_scales, thread_id);
+      if (first_dim + Kv::kDims < dim)
+        next = load_keys<Kv>(keys, args.page, first_dim + Kv::kDims, thread_id);
+      else if (!args.page.value_in_key)
+        next = load_values<Kv>(keys + args.page.key_bytes, args.page, 0, last, thread_id);
+      BARRIER();
+      if (own >= queries) continue;  // for the whole warp
+      const uint32_t here = smaller(dim - first_dim, uint32_t(Kv::kDims));
+      uint32_t d = 0;
+      for (; d + 4 <= here; d += 4) {
+        Floats4 x[kOfWarp];
+        UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) x[i] =
+            read_floats((GROUP const Floats4*)(own_query + i * pitch + first_dim + d));
+        UNROLL for (uint32_t j = 0; j < 4; ++j) {
+          const KeyPair key = Kv::keys(held, scales, d + j, lane);
+          UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) scores[i] = add_products(scores[i],
+                                                                                 j == 0   ? x[i].x
+                                                                                 : j == 1 ? x[i].y
+                                                                                 : j == 2 ? x[i].z
+                                                                                          : x[i].w,
+                                                                                 key);
+        }
       }
-      UNROLL for (uint32_t i = 0; i < kQueries / 2; ++i)
-          scores[(first + i) * PAGE_POSITIONS + position] = s[i];
-    }
-    BARRIER();
-    for (uint32_t i = warp; i < queries; i += ATTEND_THREADS / 32) {
-      const uint32_t base = page * PAGE_POSITIONS;
-      const uint32_t first = bounds[2 * i] > base ? bounds[2 * i] - base : 0;
-      const uint32_t past = bounds[2 * i + 1] > base ? bounds[2 * i + 1] - base : 0;
-      if (first >= smaller(past, uint32_t(PAGE_POSITIONS))) continue;  // for the whole warp
-      const uint32_t at = part * PART_POSITIONS + base;
-      const int32_t distance = int32_t(at) - views[3 * (first_row + i / heads)] + 1;
-      const uint32_t head = first_head + i % heads;
-      const float slope = args.has_slopes != 0 ? slopes[head] : 0.0f;
-      const TileSoftmax t = weigh(args, scores + i * PAGE_POSITIONS, slope, by_position, head,
-                                  distance, first, past, lane);
-      if (lane == 0) {
-        const float old_max = state[4 * i];
-        const MergeFactors f = merge_factors(old_max, t.max);
-        state[4 * i] = larger(old_max, t.max);
-        state[4 * i + 1] = fused(state[4 * i + 1], f.old_part, t.sum * f.added);
-        state[4 * i + 2] = f.old_part;
-        state[4 * i + 3] = f.added;
+      NO_UNROLL for (; d < here; ++d) {
+        const KeyPair key = Kv::keys(held, scales, d, lane);
+        UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) scores[i] =
+            add_products(scores[i], own_query[i * pitch + first_dim + d], key);
       }
     }
-    BARRIER();
-    UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
-      const uint32_t d = thread_id + j * ATTEND_THREADS;
-      if (d >= value_dim) continue;
-      float added[kQueries];
-      UNROLL for (uint32_t i = 0; i < kQueries; ++i) added[i] = 0.0f;
-      const uint32_t base = page * PAGE_POSITIONS;
-      for (uint32_t at = larger(base, tile_seen.any.first);
-           at < smaller(base + PAGE_POSITIONS, last); ++at) {
-        const float value = value_of<Kv>(keys, args.page, d, at - base);
-        const bool by_all = at >= tile_seen.shared.first && at < tile_seen.shared.last;
-        UNROLL for (uint32_t i = 0; i < kQueries;
-                    ++i) if (i < queries &&
-                             (by_all || (at >= bounds[2 * i] && at < bounds[2 * i + 1]))) added[i] =
-            fused(scores[i * PAGE_POSITIONS + at - base], value, added[i]);
-      }
-      UNROLL for (uint32_t i = 0; i < kQueries;
-                  ++i) if (i < queries && bounds[2 * i] < base + PAGE_POSITIONS &&
-                           bounds[2 * i + 1] > base && bounds[2 * i] < bounds[2 * i + 1])
-          sums[i][j] = merge_sums(sums[i][j], added[i], state[4 * i + 2], state[4 * i + 3]);
+    UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) {
+      weights[2 * lane * kOfWarp + i] = scores[i].first;
+      weights[(2 * lane + 1) * kOfWarp + i] = scores[i].second;
     }
     BARRIER();
+    Seen here[kOfWarp], all;  // of the tile; what all queries that see it see
+    MergeFactors factors[kOfWarp];
+    all.first = 0;
+    all.last = PAGE_POSITIONS;
+    bool none = true;
+    UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) {
+      here[i].first = seen[i].first > begin ? seen[i].first - begin : 0;
+      here[i].last =
+          seen[i].last > begin ? smaller(seen[i].last - begin, uint32_t(PAGE_POSITIONS)) : 0;
+      if (here[i].first >= here[i].last) {  // for the whole warp
+        here[i].first = here[i].last = 0;
+        continue;
+      }
+      none = false;
+      all.first = larger(all.first, here[i].first);
+      all.last = smaller(all.last, here[i].last);
+      const uint32_t head = first_head + (own + i) % heads;
+      const int32_t distance =
+          int32_t(base + begin) - views[3 * (first_row + (own + i) / heads)] + 1;
+      const TileSoftmax t =
+          weigh<kOfWarp>(args, weights + i, args.has_slopes != 0 ? slopes[head] : 0.0f, by_position,
+                         head, distance, here[i].first, here[i].last, lane);
+      factors[i] = merge_factors(state[i].max, t.max);
+      state[i].sum =
+          kOfTiles ? t.sum : fused(state[i].sum, factors[i].old_part, t.sum * factors[i].added);
+      state[i].max = larger(state[i].max, t.max);
+    }
+    if (none || all.first >= all.last) all.first = all.last = PAGE_POSITIONS;
+
+    if (kOfTiles && args.page.value_in_key) {
+      BARRIER();
+      // A thread a dim, for all queries of the block, from the page itself.
+      for (uint32_t d = thread_id; d < value_dim; d += ATTEND_THREADS) {
+        for (uint32_t i = 0; i < queries; ++i) {
+          const Seen own_seen = seen_of(args, views, first_row + i / heads, base, positions);
+          if (own_seen.first >= own_seen.last) continue;
+          float sum = 0.0f;
+          NO_UNROLL for (uint32_t at = own_seen.first; at < own_seen.last; ++at) sum =
+              fused(all_weights[i * PAGE_POSITIONS + at], Kv::key(keys, args.page, d, at), sum);
+          place_of<kOfTiles>(args, parts, first_row, first_head, heads, i, piece)[2 + d] = sum;
+        }
+      }
+      break;
+    }
+    const bool more = page * PAGE_POSITIONS + PAGE_POSITIONS < any.last;
+    GLOBAL const uint8_t* values = keys + args.page.key_bytes;
+    if (more)
+      keys = pages + uint64_t(table[pages_before + page + 1]) * args.page.page_bytes + in_page;
+    for (uint32_t first_dim = 0; first_dim < value_dim; first_dim += chunks * Kv::kDims) {
+      UNROLL for (uint32_t c = 0; c < chunks; ++c) {
+        const uint32_t from = first_dim + c * Kv::kDims;
+        if (from >= value_dim) break;
+        if (from > 0) BARRIER();  // all have read what was there
+        put_share<Kv>(&next, held, held_scales, thread_id);
+        if (from + Kv::kDims < value_dim)
+          next = load_values<Kv>(values, args.page, from + Kv::kDims, last, thread_id);
+        else if (more)
+          next = load_keys<Kv>(keys, args.page, 0, thread_id);
+        BARRIER();
+        Sums<Kv, kOfWarp> added;
+        clear_sums<Kv, kOfWarp>(&added);
+        add_values<Kv, kOfWarp>(&added, held, scales, weights, here, all, lane);
+        UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) {
+          if (here[i].last == 0) continue;
+          if (kOfTiles)
+            put_sums<Kv, kOfWarp>(
+                place_of<kOfTiles>(args, parts, first_row, first_head, heads, own + i, piece),
+                &added, i, from, value_dim, lane);
+          else
+            UNROLL for (uint32_t k = 0; k < Kv::kLaneDims; ++k) sums[c].of[i][k] =
+                merge_sums(sums[c].of[i][k], added.of[i][k], factors[i].old_part, factors[i].added);
+        }
+      }
+    }
+    if (!more) break;
+    ++page;
   }
-  UNROLL for (uint32_t i = 0; i < kQueries; ++i) {
-    if (i >= queries) continue;
-    const uint64_t row = first_row + i / heads, head = first_head + i % heads;
-    const uint64_t slot = (row * args.heads + head) * args.parts + part - args.first_part;
-    GLOBAL float* out = parts + slot * (value_dim + 2);
-    UNROLL for (uint32_t j = 0; j < per_thread; ++j) if (thread_id + j * ATTEND_THREADS < value_dim)
-        out[2 + thread_id + j * ATTEND_THREADS] = sums[i][j];
-    if (thread_id < 2) out[thread_id] = state[4 * i + thread_id];
+  UNROLL for (uint32_t i = 0; i < kOfWarp; ++i) {
+    if (seen[i].first >= seen[i].last) continue;
+    GLOBAL float* place =
+        place_of<kOfTiles>(args, parts, first_row, first_head, heads, own + i, piece);
+    if (!kOfTiles)
+      UNROLL for (uint32_t c = 0; c < chunks; ++c)
+          put_sums<Kv, kOfWarp>(place, &sums[c], i, c * Kv::kDims, value_dim, lane);
+    if (lane == 0) {
+      place[0] = state[i].max;
+      place[1] = state[i].sum;
+    }
   }
 }
 
-#define ATTEND_KERNEL(type, kQueries)                                                            \
-  KERNEL(attend_##type##_##kQueries, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),     \
-         READ(3, int32_t, tiles), READ(4, int32_t, views), READ(5, int32_t, tables),             \
-         READ(6, float, slopes), READ(7, float, by_position), WRITE(8, float, parts)) {          \
-    SHARED(float, query, kQueries* ATTEND_DIMS(kQueries));                                       \
-    SHARED(float, scores, kQueries* PAGE_POSITIONS);                                             \
-    SHARED(float, state, kQueries * 4);                                                          \
-    SHARED(uint32_t, bounds, kQueries * 2);                                                      \
-    attend<Kv##type, kQueries>(args, q, pages, tiles, views, tables, slopes, by_position, parts, \
-                               query, scores, state, bounds, THREAD, BLOCK_X, BLOCK_Y,           \
-                               args.first_part + BLOCK_Z);                                       \
+#define ATTEND_KERNEL(name, type, kOfWarp, kOfTiles)                                               \
+  KERNEL(attend_##name##_##type, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),           \
+         READ(3, int32_t, tiles), READ(4, int32_t, views), READ(5, int32_t, tables),               \
+         READ(6, float, slopes), READ(7, float, by_position), WRITE(8, float, parts)) {            \
+    SHARED(uint32_t, held, Kv##type::kBytes / 4);                                                  \
+    SHARED(uint32_t, held_scales, 128);                                                            \
+    SHARED(float, query, ATTEND_WARPS* kOfWarp* ATTEND_DIMS(kOfWarp));                             \
+    SHARED(float, weights, ATTEND_WARPS* kOfWarp* PAGE_POSITIONS);                                 \
+    attend<Kv##type, kOfWarp, kOfTiles>(args, q, pages, tiles, views, tables, slopes, by_position, \
+                                        parts, held, held_scales, query, weights, THREAD, BLOCK_X, \
+                                        BLOCK_Y, BLOCK_Z);                                         \
   }
-#define ATTEND_KERNELS(type) ATTEND_KERNEL(type, 4) ATTEND_KERNEL(type, 16)
+#define ATTEND_KERNELS(type)          \
+  ATTEND_KERNEL(tile, type, 1, true)  \
+  ATTEND_KERNEL(part, type, 4, false) \
+  ATTEND_KERNEL(wide_part, type, 2, false)
 FOR_EACH_KV_TYPE(ATTEND_KERNELS)
 
-// A head of a row: the parts of the run, in their order, are merged into what `running` has of the
-// runs before: a sum of weights of 0 where the row has seen nothing yet. In the last run a sink is
-// one more part, whose values are zero, and y gets the result, zeros where the row sees nothing, or
-// the arrays of a rounded one, where heads are whole groups. `rows`: of the batch.
-KERNEL(merge_parts, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, views),
-       READ(3, float, parts), READ(4, float, sinks), WRITE(5, float, running), WRITE(6, float, y),
-       WRITE(7, int8_t, q), WRITE(8, float, scales), WRITE(9, int32_t, sums)) {
-  SHARED(float, values, MERGE_DIMS);
+// A head of a row: the tiles of each part, then the parts of the run, in their order, are merged
+// into what `running` has of the runs before: a sum of weights of 0 where the row has seen nothing
+// yet. In the last run a sink is one more part, whose values are zero, and y gets the result, zeros
+// where the row sees nothing, or the arrays of a rounded one, where heads are whole groups. `rows`:
+// of the batch. kTiles: pieces of a part in `parts`; a part that is one piece has been merged, and
+// remains as it is. Threads make the factors of pieces side by side; only the sums are chains.
+template <uint32_t kTiles>
+INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* rows, GLOBAL const int32_t* views,
+                  GLOBAL const float* parts, GLOBAL const float* sinks, GLOBAL float* running,
+                  GLOBAL float* y, GLOBAL int8_t* q, GLOBAL float* scales, GLOBAL int32_t* sums,
+                  GROUP float* values, GROUP float* maxes, GROUP float* tile_factors,
+                  GROUP float* part_maxes, GROUP float* part_factors, uint32_t thread_id,
+                  uint32_t row_index, uint32_t head) {
+  const uint32_t per_thread = MERGE_DIMS / ATTEND_THREADS, at_once = MERGE_PARTS * kTiles;
   const uint32_t value_dim = args.page.value_dim, rotate = args.page.rotate_value;
-  const uint64_t row = uint64_t(rows[BLOCK_X]);
-  const uint32_t end = uint32_t(views[3 * row + 1]);
-  const uint64_t result = row * args.heads + BLOCK_Y;
-  GLOBAL const float* kept = parts + result * args.parts * (value_dim + 2);
-  GLOBAL float* before = running + result * (value_dim + 2);
-  const uint32_t first = larger(first_seen(args, views, row) / PART_POSITIONS, args.first_part);
+  const uint32_t pitch = value_dim + 2;
+  const uint64_t row = uint64_t(rows[row_index]), result = row * args.heads + head;
+  GLOBAL float* before = running + result * pitch;
+  // Pieces that the row sees, of all positions; those of the run.
+  const uint32_t positions = PART_POSITIONS / kTiles;
+  const uint32_t begin = first_seen(args, views, row), end = uint32_t(views[3 * row + 1]);
+  const uint32_t base = args.first_part * kTiles;
+  const uint32_t first = larger(begin / positions, base);
   const uint32_t past =
-      smaller(args.first_part + args.parts, (end + PART_POSITIONS - 1) / PART_POSITIONS);
-  const float sum_before = args.first_run ? 0.0f : before[1];
-  const bool begun = sum_before != 0.0f;  // the largest weight of a part is 1
-  const float max_before = begun ? before[0] : 0.0f;
-  BARRIER();  // all have read what the end of the loop replaces
-  for (uint32_t d = THREAD; d < value_dim; d += ATTEND_THREADS) {
-    float max = max_before, sum = sum_before, value = begun ? before[2 + d] : 0.0f;
-    for (uint32_t part = first; part < past; ++part) {
-      GLOBAL const float* one = kept + (part - args.first_part) * (value_dim + 2);
-      if (!begun && part == first) {
-        max = one[0];
-        sum = one[1];
-        value = one[2 + d];
-        continue;
+      begin < end ? smaller(base + args.parts * kTiles, (end + positions - 1) / positions) : 0;
+  GLOBAL const float* kept = parts + result * args.parts * kTiles * pitch;
+  float sum = args.first_run ? 0.0f : before[1];
+  bool begun = sum != 0.0f;  // the largest weight of a part is 1
+  float max = begun ? before[0] : 0.0f;
+  float of_dims[per_thread];
+  UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
+    const uint32_t d = thread_id + j * ATTEND_THREADS;
+    of_dims[j] = begun && d < value_dim ? before[2 + d] : 0.0f;
+  }
+  // What all read here, the end replaces behind a barrier, or with the same where no piece is
+  // added.
+  for (uint32_t from = first / at_once * at_once; from < past; from += at_once) {
+    const uint32_t own = from + thread_id, of_part = thread_id / kTiles;
+    const bool has_own = thread_id < at_once && own >= first && own < past;
+    GLOBAL const float* piece = kept + uint64_t(has_own ? own - base : 0) * pitch;
+    const float own_max = piece[0], own_sum = piece[1];
+    if (has_own) maxes[thread_id] = own_max;
+    BARRIER();
+    if (has_own) {
+      float high = -infinity();
+      for (uint32_t i = of_part * kTiles; i < thread_id; ++i)
+        if (from + i >= first) high = larger(high, maxes[i]);
+      const MergeFactors f = merge_factors(high, own_max);
+      tile_factors[4 * thread_id] = f.old_part;
+      tile_factors[4 * thread_id + 1] = f.added;
+      tile_factors[4 * thread_id + 2] = own_sum * f.added;
+      if (thread_id % kTiles == kTiles - 1 || own + 1 == past)
+        part_maxes[of_part] = larger(high, own_max);
+    }
+    BARRIER();
+    const uint32_t first_part = (larger(first, from) - from) / kTiles;
+    const uint32_t past_part = (smaller(past - from, at_once) + kTiles - 1) / kTiles;
+    if (thread_id >= first_part && thread_id < past_part) {
+      float high = begun ? max : -infinity();
+      for (uint32_t i = first_part; i < thread_id; ++i) high = larger(high, part_maxes[i]);
+      const MergeFactors f = merge_factors(high, part_maxes[thread_id]);
+      part_factors[2 * thread_id] = f.old_part;
+      part_factors[2 * thread_id + 1] = f.added;
+    }
+    BARRIER();
+    for (uint32_t part = first_part; part < past_part; ++part) {
+      float part_sum = 0.0f, part_dims[per_thread];
+      UNROLL for (uint32_t j = 0; j < per_thread; ++j) part_dims[j] = 0.0f;
+      UNROLL for (uint32_t t = 0; t < kTiles; ++t) {
+        const uint32_t i = part * kTiles + t;
+        if (from + i < first || from + i >= past) continue;
+        const Floats4 f = read_floats((GROUP const Floats4*)tile_factors + i);
+        part_sum = fused(part_sum, f.x, f.z);
+        UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
+          const uint32_t d = thread_id + j * ATTEND_THREADS;
+          if (d < value_dim)
+            part_dims[j] =
+                merge_sums(part_dims[j], kept[uint64_t(from + i - base) * pitch + 2 + d], f.x, f.y);
+        }
       }
-      const MergeFactors f = merge_factors(max, one[0]);
-      max = larger(max, one[0]);
-      sum = fused(sum, f.old_part, one[1] * f.added);
-      value = merge_sums(value, one[2 + d], f.old_part, f.added);
+      const float old_part = part_factors[2 * part], added = part_factors[2 * part + 1];
+      max = begun ? larger(max, part_maxes[part]) : part_maxes[part];
+      sum = begun ? fused(sum, old_part, part_sum * added) : part_sum;
+      UNROLL for (uint32_t j = 0; j < per_thread; ++j) of_dims[j] =
+          begun ? merge_sums(of_dims[j], part_dims[j], old_part, added) : part_dims[j];
+      begun = true;
     }
-    if (!args.last_run) {
-      before[2 + d] = value;
-      if (d == 0) {
-        before[0] = max;
-        before[1] = sum;
-      }
-      continue;
+  }
+  if (!args.last_run) {
+    UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
+      const uint32_t d = thread_id + j * ATTEND_THREADS;
+      if (d < value_dim) before[2 + d] = of_dims[j];
     }
-    if (args.has_sinks) {
-      const MergeFactors f = merge_factors(max, sinks[BLOCK_Y]);
-      sum = fused(sum, f.old_part, f.added);
-      value = merge_sums(value, 0.0f, f.old_part, f.added);
+    if (thread_id == 0) {
+      before[0] = max;
+      before[1] = sum;
     }
+    return;  // for all threads alike
+  }
+  const MergeFactors sink = merge_factors(max, args.has_sinks ? sinks[head] : 0.0f);
+  if (args.has_sinks) sum = fused(sum, sink.old_part, sink.added);
+  UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
+    const uint32_t d = thread_id + j * ATTEND_THREADS;
+    if (d >= value_dim) continue;
+    float value = of_dims[j];
+    if (args.has_sinks) value = merge_sums(value, 0.0f, sink.old_part, sink.added);
     values[d] = sum == 0.0f ? 0.0f : flush_tiny(value * quotient(1.0f, sum));
   }
-  if (!args.last_run) return;  // for all threads alike
   for (uint32_t stride = 1; stride < rotate; stride *= 2) {
     BARRIER();
-    rotate_shared(values, stride, value_dim, THREAD);
+    rotate_shared(values, stride, value_dim, thread_id);
   }
   BARRIER();
   const float size = rotate > 0 ? root(quotient(1.0f, float(rotate))) : 1.0f;
-  for (uint32_t d = THREAD; d < value_dim; d += ATTEND_THREADS)
-    put_value(rotate > 0 ? flush_tiny(values[d] * size) : values[d], LANE, result * value_dim + d,
-              args.round, y, q, scales, sums);
+  for (uint32_t d = thread_id; d < value_dim; d += ATTEND_THREADS)
+    put_value(rotate > 0 ? flush_tiny(values[d] * size) : values[d], thread_id & 31u,
+              result * value_dim + d, args.round, y, q, scales, sums);
 }
+
+#define MERGE_KERNEL(name, kTiles)                                                                 \
+  KERNEL(name, AttendArgs, READ(1, int32_t, rows), READ(2, int32_t, views), READ(3, float, parts), \
+         READ(4, float, sinks), WRITE(5, float, running), WRITE(6, float, y), WRITE(7, int8_t, q), \
+         WRITE(8, float, scales), WRITE(9, int32_t, sums)) {                                       \
+    SHARED(float, values, MERGE_DIMS);                                                             \
+    SHARED(float, maxes, MERGE_PARTS* kTiles);                                                     \
+    SHARED(float, tile_factors, 4 * MERGE_PARTS * kTiles);                                         \
+    SHARED(float, part_maxes, MERGE_PARTS);                                                        \
+    SHARED(float, part_factors, 2 * MERGE_PARTS);                                                  \
+    merge<kTiles>(args, rows, views, parts, sinks, running, y, q, scales, sums, values, maxes,     \
+                  tile_factors, part_maxes, part_factors, THREAD, BLOCK_X, BLOCK_Y);               \
+  }
+MERGE_KERNEL(merge_parts, 1)
+MERGE_KERNEL(merge_tiles, PART_TILES)

@@ -83,6 +83,32 @@ struct Store<KvF16> {
   }
 };
 
+// FP8 E4M3 (base/fp8.h).
+INLINE uint8_t float_to_fp8(float v) {
+  const uint32_t bits = float_to_bits(v);
+  const uint32_t sign = (bits >> 24) & 0x80u;
+  const uint32_t size = bits & 0x7FFFFFFFu;
+  if (size > 0x7F800000u) return uint8_t(sign | 0x7Fu);
+  if (size >= 0x43E00000u) return uint8_t(sign | 0x7Eu);
+  // Below 2^-6 the sum's low bits are the value in units of 2^-9.
+  if (size < 0x3C800000u)
+    return uint8_t(sign | (float_to_bits(bits_to_float(size) + 16384.0f) - 0x46800000u));
+  const uint32_t odd = (size >> 20) & 1u;
+  return uint8_t(sign | ((size - 0x3C000000u + 0x7FFFFu + odd) >> 20));
+}
+
+template <>
+struct Store<KvFP8> {
+  static INLINE_MEMBER void key(GLOBAL uint8_t* keys, ARGS(PageArgs) page, uint32_t position,
+                                uint32_t d, float v) {
+    if (d < page.key_dim) keys[d * PAGE_POSITIONS + position] = float_to_fp8(v);
+  }
+  static INLINE_MEMBER void value(GLOBAL uint8_t* values, ARGS(PageArgs) page, uint32_t position,
+                                  uint32_t d, float v) {
+    if (d < page.value_row) values[position * page.value_row + d] = float_to_fp8(v);
+  }
+};
+
 INLINE void put_scale(GLOBAL uint8_t* scales, uint32_t d, uint32_t position, uint16_t scale) {
   if (d % KV_GROUP == 0)
     ((GLOBAL uint16_t*)scales)[d / KV_GROUP * PAGE_POSITIONS + position] = scale;

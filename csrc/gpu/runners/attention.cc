@@ -10,10 +10,23 @@ namespace oxibonsai::gpu {
 namespace {
 
 constexpr uint32_t kStoreThreads = 32, kAttendThreads = 128;
-constexpr int kPartPositions = 512;
-// Queries of a block of threads, and the dims of heads that each takes.
-constexpr int kFewQueries = 4, kManyQueries = 16;
-constexpr int kManyDims = 256, kMostDims = 640;
+constexpr int kPartPositions = 512, kPartTiles = kPartPositions / graph::kPagePositions;
+constexpr int kMostDims = 640;
+// Rows of a sequence up to which a block of threads takes a tile of the context: a token, and
+// drafts of some more.
+constexpr int32_t kTileRows = 16;
+
+// A kernel of attention: how many queries a block of threads takes, of at most so many dims, and
+// how many pieces of a part of the context it leaves to be merged.
+struct AttendKernel {
+  const char* name;
+  const char* merge;
+  int queries, dims, pieces;
+};
+constexpr AttendKernel kOfTiles{"attend_tile", "merge_tiles", 4, kMostDims, kPartTiles};
+// Tiles are merged where they are made.
+constexpr AttendKernel kOfParts[] = {{"attend_part", "merge_parts", 16, 128, 1},
+                                     {"attend_wide_part", "merge_parts", 8, 256, 1}};
 
 args::PageArgs page_args(const graph::KvLayout& l, int kv_heads, int64_t page_bytes,
                          int64_t offset) {
@@ -37,7 +50,7 @@ args::PageArgs page_args(const graph::KvLayout& l, int kv_heads, int64_t page_by
 }
 
 std::string kernel_name(const char* what, graph::KvType type) {
-  static constexpr const char* kNames[] = {"F32", "F16", "Q8_0", "Q4_0"};
+  static constexpr const char* kNames[] = {"F32", "F16", "Q8_0", "Q4_0", "FP8"};
   return std::string(what) + "_" + kNames[static_cast<size_t>(type)];
 }
 
@@ -129,7 +142,7 @@ class Attention {
 
   // A run of parts, and what is merged of earlier runs.
   int64_t parts_bytes(const Step& s, int longest) const {
-    return (run_length(s, longest) + 1) * part_bytes(s);
+    return run_length(s, longest) * part_bytes(s) + piece_bytes(s);
   }
 
   void run(const Step& s, const PageSet& set, Address memory) const {
@@ -143,19 +156,21 @@ class Attention {
     const Result result = result_of(s, out_);
     const Address running = memory + step * part_bytes(s);
     const Tiles& tiles = s.tiles.at({set.pool, set.local, rows_of_tile(s)});
-    const std::string kernel = kernel_name("attend", set.type) + "_" + std::to_string(queries(s));
+    const AttendKernel& kernel = kernel_of(s);
+    const std::string name = kernel_name(kernel.name, set.type);
     for (const int64_t view : set.views) {
       for (a.first_part = 0; a.first_part < all; a.first_part += step) {
         a.parts = std::min(step, all - a.first_part);
         a.first_run = view == set.views.front() && a.first_part == 0;
         a.last_run = view == set.views.back() && a.first_part + a.parts == all;
-        s.launch(kernel.c_str(),
-                 {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets, a.parts},
+        s.launch(name.c_str(),
+                 {static_cast<uint32_t>(tiles.count), set.args.kv_heads * a.sets,
+                  a.parts * static_cast<uint32_t>(kernel.pieces)},
                  kAttendThreads, a,
                  std::array<Address, 8>{s.address(q_), set.pages, s.table(tiles.at), s.table(view),
                                         s.table(set.tables), biases_.slopes, biases_.by_position,
                                         memory});
-        s.launch("merge_parts", {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
+        s.launch(kernel.merge, {static_cast<uint32_t>(set.rows), a.heads}, kAttendThreads, a,
                  std::array<Address, 9>{s.table(set.rows_at), s.table(view), memory, biases_.sinks,
                                         running, result.y, result.rounded.q, result.rounded.scale,
                                         result.rounded.sums});
@@ -165,24 +180,29 @@ class Attention {
 
  private:
   static int64_t parts(int longest) { return (longest + kPartPositions - 1) / kPartPositions; }
-  // Of one part of the context of all rows.
-  int64_t part_bytes(const Step& s) const {
+  // Of a piece of the context of all rows, and of a part.
+  int64_t piece_bytes(const Step& s) const {
     return s.rows_of(q_) * args_.heads * (layer_.value_dim + 2) *
            static_cast<int64_t>(sizeof(float));
   }
+  int64_t part_bytes(const Step& s) const { return kernel_of(s).pieces * piece_bytes(s); }
   // Parts that are kept at once: all of them, where memory allows.
   int64_t run_length(const Step& s, int longest) const {
     return std::clamp<int64_t>(memory_limit_ / part_bytes(s), 1, parts(longest));
   }
   int group() const { return static_cast<int>(args_.heads) / layer_.kv_heads; }
-  // Many where sequences have several tokens in the step.
-  int queries(const Step& s) const {
-    const bool prompt = s.batch->rows() > static_cast<int64_t>(s.batch->spans.size());
-    return prompt && std::max(layer_.key_dim, layer_.value_dim) <= kManyDims ? kManyQueries
-                                                                             : kFewQueries;
+  // Parts where sequences have many tokens in the step and their heads fit.
+  const AttendKernel& kernel_of(const Step& s) const {
+    const auto& spans = s.batch->spans;
+    const bool few = std::all_of(spans.begin(), spans.end(),
+                                 [](const graph::Span& span) { return span.count <= kTileRows; });
+    if (few || layer_.value_in_key) return kOfTiles;
+    for (const AttendKernel& kernel : kOfParts)
+      if (std::max(layer_.key_dim, layer_.value_dim) <= kernel.dims) return kernel;
+    return kOfTiles;
   }
-  int heads_of_set(const Step& s) const { return std::min(group(), queries(s)); }
-  int rows_of_tile(const Step& s) const { return queries(s) / heads_of_set(s); }
+  int heads_of_set(const Step& s) const { return std::min(group(), kernel_of(s).queries); }
+  int rows_of_tile(const Step& s) const { return kernel_of(s).queries / heads_of_set(s); }
 
   const ValueRef q_, out_;
   const graph::PagedLayer layer_;

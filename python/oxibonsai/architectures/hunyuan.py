@@ -40,7 +40,8 @@ class StretchedRope(Rope):
             return super().read_config_json(config, known)
         found = replace(self, kinds=(*self.kinds, "dynamic")).read_object(config, known, rope)
         alpha, width = config.number(rope["alpha"], "alpha", 2**31), known["head_dim"]
-        return replace(found, theta=float(found.theta * alpha ** (width / (width - 2))))
+        theta = float(found.theta * alpha ** (width / (width - 2)))
+        return replace(found, theta=theta, scaling="none", factor=1.0, original_context=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,6 @@ class Config(llama.Config):
     """The fields of a model."""
 
     attention_bias: bool = biased("bias", *decoder.ATTENTION.values())
-    # "dynamic" scales nothing within the context.
     rope: RopeConfig = field(Rope(("default", "linear", "dynamic"), interleaved=True))
 
 

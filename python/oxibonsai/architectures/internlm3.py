@@ -21,7 +21,6 @@ class Config(llama.Config):
 
     attention_bias: bool = biased("qkv_bias", *decoder.QKV.values())
     other_bias: bool = fixed(False, name="bias")
-    # "dynamic" scales nothing within the context.
     rope: RopeConfig = field(Rope(("default", "linear", "dynamic"), interleaved=True, counted=True))
 
 

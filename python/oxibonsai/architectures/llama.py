@@ -24,7 +24,7 @@ class Config(Decoder):
     window_of_folder: None = fixed(None, name="sliding_window", written=False)  # older Mistral
     sliding_window: int = count_or_zero((), "attention.sliding_window", default=0, unsaid=True)
     rope: RopeConfig = field(
-        Rope(("default", "linear", "yarn", "llama3"), interleaved=True, counted=True)
+        Rope(("default", "linear", "dynamic", "yarn", "llama3"), interleaved=True, counted=True)
     )
 
 

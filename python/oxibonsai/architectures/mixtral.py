@@ -26,7 +26,7 @@ class Config(Mixture):
     window_of_folder: None = fixed(None, name="sliding_window")
     sliding_window: int = count_or_zero((), "attention.sliding_window", default=0, unsaid=True)
     rope: RopeConfig = field(
-        Rope(("default", "linear", "yarn", "llama3"), interleaved=True, counted=True)
+        Rope(("default", "linear", "dynamic", "yarn", "llama3"), interleaved=True, counted=True)
     )
 
 

@@ -29,7 +29,7 @@ class Config(LayerNormDecoder):
         "clip_qkv", "attention.clamp_kqv", POSITIVE, default=0.0, key_default=0.0, unsaid=True,
         none_is=0.0,
     )  # fmt: skip
-    rope: RopeConfig = field(Rope(("default", "linear"), interleaved=True))
+    rope: RopeConfig = field(Rope(("default", "linear", "dynamic"), interleaved=True))
 
 
 def tensors(c: Config) -> Iterator[Entry]:

@@ -21,7 +21,7 @@ class Config(Decoder):
     activation: str = fixed("silu", name="hidden_act")
     use_sliding_window: bool = fixed(False, name="use_sliding_window")
     sliding_window: int = count_or_zero((), "attention.sliding_window", default=0, unsaid=True)
-    rope: RopeConfig = field(Rope(("default", "linear", "yarn")))
+    rope: RopeConfig = field(Rope(("default", "linear", "dynamic", "yarn")))
 
 
 def tensors(c: Config) -> Iterator[Entry]:

@@ -29,7 +29,7 @@ class Config(Decoder):
     activation: str = fixed("silu", name="hidden_act")
     attention_bias: bool = fixed(False, name="attention_bias")
     use_sliding_window: bool = fixed(False, name="use_sliding_window", written=False)
-    rope: RopeConfig = field(Rope(("default", "linear", "yarn")))
+    rope: RopeConfig = field(Rope(("default", "linear", "dynamic", "yarn")))
 
 
 def tensors(c: Config) -> Iterator[Entry]:

@@ -25,7 +25,7 @@ class Config(Mixture):
     mlp_only_layers: list[int] = field(Fixed([], (None,), name="mlp_only_layers"))
     attention_bias: bool = fixed(False, name="attention_bias")
     use_sliding_window: bool = fixed(False, name="use_sliding_window")
-    rope: RopeConfig = field(Rope(("default", "linear", "yarn")))
+    rope: RopeConfig = field(Rope(("default", "linear", "dynamic", "yarn")))
 
 
 def without_experts(c: Config) -> Iterator[Entry]:

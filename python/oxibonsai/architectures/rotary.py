@@ -17,6 +17,9 @@ from oxibonsai.graph import RopeConfig
 
 PARTIAL = "partial_rotary_factor"
 ORIGINAL = "original_max_position_embeddings"
+# A key of ours: llama.cpp has none for dynamic NTK scaling and runs such a model within its original
+# context, where nothing is scaled.
+DYNAMIC_FACTOR = "rope.scaling.dynamic_factor"
 # What each kind needs beside rope_theta.
 _NUMBERS: dict[str, tuple[str, ...]] = {
     "default": (),
@@ -65,14 +68,20 @@ class Rope:
         dims = rotary_dims(config, known["head_dim"], *self.share_names, share=self.share)
         if dims != known["head_dim"] and self.share == 1.0 and not self.share_names:
             raise config.unsupported(f"{PARTIAL} is not 1, which this family's files cannot say")
-        scaled = kind in ("linear", "yarn")
+        scaled = kind in ("linear", "yarn", "dynamic") and numbers["factor"] != 1.0
+        if kind == "dynamic" and (numbers["factor"] < 1.0 or dims < 4):
+            raise config.fail(
+                f"rope_type dynamic with a factor of {numbers['factor']} for {dims} dims: the factor is 1 "
+                "or more, and 4 dims or more are rotated"
+            )
+        original = {"yarn": numbers.get(ORIGINAL), "dynamic": known["max_position_embeddings"]}
         factors = llama3_factors(config, numbers, dims) if kind == "llama3" else ()
         return RopeConfig(
             dims,
             numbers["rope_theta"],
             scaling=kind if scaled else "none",
             factor=numbers["factor"] if scaled else 1.0,
-            original_context=int(numbers[ORIGINAL]) if kind == "yarn" else 0,
+            original_context=int(original.get(kind) or 0) if scaled else 0,
             frequency_factors=tuple(float(f) for f in factors),
             interleaved=self.interleaved,
         )
@@ -96,7 +105,9 @@ class Rope:
         if self.counted:
             found["rope.dimension_count"] = (value.rotary_dim, "u32")
         found["rope.freq_base"] = (value.theta, "f32")
-        if value.scaling != "none":
+        if value.scaling == "dynamic":
+            found[DYNAMIC_FACTOR] = (value.factor, "f32")
+        elif value.scaling != "none":
             found["rope.scaling.type"] = (value.scaling, "str")
             found["rope.scaling.factor"] = (value.factor, "f32")
         if value.scaling == "yarn":

@@ -37,7 +37,9 @@ class Config(Decoder):
             lambda known: [int(is_rotated(i)) for i in range(known["num_hidden_layers"])],
         )
     )
-    rope: RopeConfig = field(Rope(("default", "linear", "yarn"), interleaved=True, counted=True))
+    rope: RopeConfig = field(
+        Rope(("default", "linear", "dynamic", "yarn"), interleaved=True, counted=True)
+    )
 
 
 def tensors(c: Config) -> Iterator[Entry]:

@@ -16,10 +16,14 @@ _HELP = {
     "rank": "Of the adapter's matrices.",
     "alpha": "Scale of their product, over the rank.",
     "dropout": "Share of an adapter's inputs left out.",
-    "rslora": "Scale over the root of the rank.",
+    "use_rslora": "Scale over the root of the rank.",
+    "use_dora": "DoRA, which PEFT runs and --lora does not.",
     "target_modules": "Linear layers, as transformers names them: q_proj,v_proj.",
     **LEARNING,
     "checkpointing": "Less memory, more time.",
+    "packing": "Several examples in a row of --context tokens.",
+    "beta": "Of preferences (DPO): what a distance from MODEL costs.",
+    "gguf": "Write OUT/adapter.gguf, too, which llama.cpp takes.",
 }
 
 
@@ -37,7 +41,8 @@ def finetune(
     """Train a LoRA adapter of MODEL, whose weights stay as they are, on examples.
 
     A line of DATA has "messages", of which what the assistant says is learnt; or "prompt" and
-    "completion"; or "text". OUT gets the adapter, which --lora takes, checkpoints and loss.png.
+    "completion"; or "text". Or all lines have a "prompt" and two answers, "chosen" and "rejected". OUT
+    gets the adapter, which --lora takes, checkpoints and loss.png.
     """
     settings = FinetuneSettings(**options)
     from oxibonsai.finetune.run import finetune as run
@@ -51,6 +56,7 @@ def finetune(
     facts = {
         "steps": result.steps,
         "examples": result.examples,
+        "rows": result.rows,
         "cut": result.cut,
         "dropped": result.dropped,
         "loss": result.loss,

@@ -125,7 +125,7 @@ class Group(_WholeNames, click.RichGroup):  # type: ignore[misc]  # rich-click's
 
 
 _IMAGE = ("--image", "--image-path")
-_REFERENCES = ("--image-paths", "--reference")
+_REFERENCES = ("--image-paths", "--reference", "--ref-image", "-r")
 _STRENGTH = ("--strength", "--image-strength")
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _WITH_VALUES = ("--seed", "--lora", *_IMAGE, *_REFERENCES)

@@ -302,7 +302,7 @@ LLAMA_CPP: tuple[Row, ...] = (
     Row(_REFUSED, "give --tensor-type for each of its lines", "--tensor-type-file=", on="quantize"),
     Row(_REFUSED, "all columns of an importance matrix are used",
         "--include-weights= --exclude-weights=", on="quantize"),
-    Row(_REFUSED, "models keep all their layers", "--prune-layers=", on="quantize"),
+    Row(_REFUSED, "oxibonsai prune --prune-layers leaves layers out", "--prune-layers=", on="quantize"),
     Row(_REFUSED, "oxibonsai split cuts the file that is written", "--keep-split", on="quantize"),
     Row(_REFUSED, "oxibonsai split cuts files and oxibonsai merge joins them",
         "--merge --split --dry-run --delete-splits",
@@ -341,12 +341,36 @@ MFLUX: tuple[Row, ...] = (
     Row(_REFUSED, "stop with Ctrl-C; finished pictures are kept", "--battery-percentage-stop-limit,-B="),
 )  # fmt: skip
 
+# Of the options of stable-diffusion.cpp those that command lines for FLUX.2 klein have.
+STABLE_DIFFUSION_CPP: tuple[Row, ...] = (
+    Row(_NO_EFFECT, "attention is always computed in tiles", "--diffusion-fa --fa"),
+    Row(_NO_EFFECT, "weights are mapped, then packed: they are in memory either way",
+        "--mmap --eager-load"),
+    Row(_NO_EFFECT, "the networks run on --device, the processor by default",
+        "--offload-to-cpu --clip-on-cpu --vae-on-cpu"),
+    Row(_NO_EFFECT, "the steps are shown as they are done", "--verbose,-v"),
+    Row(_REFUSED, "the steps are Euler's", "--sampling-method=", unless=("euler",)),
+    Row(_REFUSED, "this command generates pictures", "--mode,-M=", unless=("img_gen",)),
+    Row(_REFUSED, "the text encoder of FLUX.2 klein is a Qwen3: --llm",
+        "--clip_l= --clip_g= --t5xxl= --clip_vision= --llm_vision= --qwen2vl= --qwen2vl_vision="),
+    Row(_REFUSED, "the model's own VAE decodes pictures: --vae", "--taesd= --tae="),
+    Row(_REFUSED, "weights keep the type that the model's files have", "--type="),
+    Row(_REFUSED, "give each adapter with --lora, or --lora-scaled FILE:SCALE", "--lora-model-dir="),
+    Row(_REFUSED, "the model is distilled and draws without guidance; say in --prompt what is to be seen",
+        "-n="),
+    Row(_REFUSED, "give it with --image; --strength keeps more of it the higher it is", "--init-img,-i="),
+    Row(_REFUSED, "give a seed for each picture, --seed 1,2,3, or --auto-seeds 3", "--batch-count,-b="),
+)  # fmt: skip
+
 # Commands whose programs read common/arg.cpp; the others know the rows that name them.
 _COMMON = ("run", "chat", "serve", "embed", "perplexity", "imatrix", "tokenize", "bench")
 
 
 def rows(command: str) -> list[Row]:
     """Return the rows of a command: those that name it first."""
-    tables = ((LLAMA_CPP, command in _COMMON), (OLLAMA, False), (MFLUX, command == "image"))
+    draws = command == "image"
+    tables = (
+        (LLAMA_CPP, command in _COMMON), (OLLAMA, False), (MFLUX, draws), (STABLE_DIFFUSION_CPP, draws),
+    )  # fmt: skip
     named = [r for table, _ in tables for r in table if command in r.on.split()]
     return named + [r for table, general in tables if general for r in table if not r.on]

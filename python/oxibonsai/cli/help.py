@@ -52,6 +52,10 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "compare": ("oxibonsai compare model-F16.gguf model-Q1_0.gguf -f text.txt -o compare.md",),
     "eval": ("oxibonsai eval model.gguf --tasks hellaswag,arc_easy --limit 100 -o results",),
     "convert": ("oxibonsai convert FOLDER model.gguf", "oxibonsai convert hf:ORG/REPO model.gguf"),
+    "prune": (
+        "oxibonsai prune model.gguf pruned.gguf --method wanda --mask-structure 2:4 --calibration text.txt",
+        "oxibonsai prune model.gguf shorter.gguf --method shortgpt --drop-layers 4 --calibration text.txt",
+    ),
     "finetune": ("oxibonsai finetune model.gguf data.jsonl adapter --epochs 2",),
     "distill": (
         "oxibonsai distill FOLDER data.jsonl run --type q2_0_g64 --held-out held_out.jsonl",

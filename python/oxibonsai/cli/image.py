@@ -46,11 +46,17 @@ _MODEL = [
         "seedling-picture.",
     ),
     click.option(
-        "--transformer", "--dit", help="A GGUF file or folder to use instead of the model's."
+        "--transformer",
+        "--dit",
+        "--diffusion-model",
+        help="A file (GGUF, safetensors) or folder to use instead of the model's.",
     ),
     click.option("--vae", help="A folder or safetensors file to use instead of the model's."),
     click.option(
-        "--text-encoder", "--te", help="A folder or GGUF file to use instead of the model's."
+        "--text-encoder",
+        "--te",
+        "--llm",
+        help="A folder or GGUF file to use instead of the model's.",
     ),
     click.option("--tokenizer", help="The folder with the text encoder's tokenizer.json."),
     click.option(
@@ -108,14 +114,16 @@ _IMAGE = [
     ),
     click.option(
         "--width",
+        "-W",
         type=int,
         help=f"Width in pixels, a multiple of 16 up to 2048. Default: as the model says, usually "
         f"{SIDE}.",
     ),
-    click.option("--height", type=int, help="Height in pixels, likewise."),
+    click.option("--height", "-H", type=int, help="Height in pixels, likewise."),
     click.option(
         "--guidance",
         "--guidance-scale",
+        "--cfg-scale",
         type=float,
         default=1.0,
         help="Only 1 is possible: the model is distilled and needs no guidance.",
@@ -140,6 +148,8 @@ _IMAGE = [
     click.option(
         "--image-paths",
         "--reference",
+        "--ref-image",
+        "-r",
         "references",
         multiple=True,
         type=click.Path(path_type=Path, dir_okay=False),
@@ -162,7 +172,12 @@ _OUTPUT = [
         is_flag=True,
         help="Also write NAME.metadata.json, which has times and paths, too.",
     ),
-    click.option("--no-exif", is_flag=True, help="Leave the settings out of the PNG file."),
+    click.option(
+        "--no-exif",
+        "--disable-image-metadata",
+        is_flag=True,
+        help="Leave the settings out of the PNG file.",
+    ),
     click.option(
         "--stepwise-image-output-dir",
         "steps_folder",

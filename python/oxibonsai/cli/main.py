@@ -45,6 +45,7 @@ COMMANDS = {
     "imatrix": "Compute which columns of a model's weights matter most.",
     "convert": "Make a GGUF file of a Hugging Face model.",
     "quantize": "Write a model in fewer bits.",
+    "prune": "Set weights of a model to zero, or leave layers out.",
     "finetune": "Train a LoRA adapter of a model on examples.",
     "distill": "Train a model's weights to be binary or ternary.",
     "train": "Train a small model whose weights are binary or ternary.",

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from oxibonsai import _core
 from oxibonsai.checkpoint.float_types import PLAIN
 from oxibonsai.checkpoint.parameters import FloatParameter
 from oxibonsai.checkpoint.safetensors_file import StoredTensor, read_header
+from oxibonsai.diffusion.original_names import modules_of
 from oxibonsai.errors import FormatError, UnsupportedError
 from oxibonsai.lora.adapter import Adapter, LowRank
 
@@ -30,29 +31,6 @@ _PREFIXES = ("base_model.model.", "diffusion_model.", "transformer.")
 _PART = re.compile(r"(.+?)\.(?:(lora_[AB])(?:\.default)?\.weight|(lora_(?:down|up))\.weight|alpha)")
 _LETTERS = {"lora_A": "a", "lora_down": "a", "lora_B": "b", "lora_up": "b", None: "alpha"}
 _METADATA = "lora_adapter_metadata"
-
-# Black Forest Labs' names by block, and outside of blocks.
-_DOUBLE = {
-    "img_attn.qkv": ("attn.to_q", "attn.to_k", "attn.to_v"),
-    "txt_attn.qkv": ("attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj"),
-    "img_attn.proj": ("attn.to_out.0",),
-    "txt_attn.proj": ("attn.to_add_out",),
-    "img_mlp.0": ("ff.linear_in",),
-    "img_mlp.2": ("ff.linear_out",),
-    "txt_mlp.0": ("ff_context.linear_in",),
-    "txt_mlp.2": ("ff_context.linear_out",),
-}
-_SINGLE = {"linear1": ("attn.to_qkv_mlp_proj",), "linear2": ("attn.to_out",)}
-_OTHER = {
-    "img_in": "x_embedder",
-    "txt_in": "context_embedder",
-    "time_in.in_layer": "time_guidance_embed.timestep_embedder.linear_1",
-    "time_in.out_layer": "time_guidance_embed.timestep_embedder.linear_2",
-    "final_layer.linear": "proj_out",
-    "single_stream_modulation.lin": "single_stream_modulation.linear",
-    "double_stream_modulation_img.lin": "double_stream_modulation_img.linear",
-    "double_stream_modulation_txt.lin": "double_stream_modulation_txt.linear",
-}
 
 
 class _Module(NamedTuple):
@@ -81,7 +59,7 @@ def read_lora(path: Path, name: str, scale: float) -> Adapter:
         digest.update(f"{module} {found.a.shape} {found.b.shape} {found.scale};".encode())
         digest.update(found.a.tobytes())
         digest.update(found.b.tobytes())
-        targets = list(_targets(module))
+        targets = list(modules_of(module))
         if found.b.shape[0] % len(targets):
             raise FormatError(f"{name}: {module} has {found.b.shape[0]} rows for q, k and v")
         for target, b in zip(targets, np.split(found.b, len(targets)), strict=True):
@@ -159,18 +137,6 @@ def _without_prefix(module: str) -> str:
     for prefix in _PREFIXES:
         module = module.removeprefix(prefix)
     return module
-
-
-def _targets(module: str) -> Iterator[str]:
-    """Yield diffusers' names of the matrices that a module stands for, one below the other."""
-    kind, _, rest = module.partition(".")
-    index, _, part = rest.partition(".")
-    if kind == "double_blocks" and part in _DOUBLE:
-        yield from (f"transformer_blocks.{index}.{p}" for p in _DOUBLE[part])
-    elif kind == "single_blocks" and part in _SINGLE:
-        yield from (f"single_transformer_blocks.{index}.{p}" for p in _SINGLE[part])
-    else:
-        yield _OTHER.get(module, module)
 
 
 def _values(name: str, stored: StoredTensor) -> Array:

@@ -9,9 +9,14 @@ from typing import Any
 
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.diffusion.network import Network
-from oxibonsai.diffusion.network_tensors import NetworkTensors, network_of_folder
+from oxibonsai.diffusion.network_tensors import (
+    NetworkTensors,
+    network_of_folder,
+    tensors_of_file,
+)
 from oxibonsai.diffusion.one_file import (
     ARCHITECTURE,
+    ORIGINAL_ARCHITECTURES,
     TEXT_PREFIXES,
     VAE_PREFIX,
     checked_counts,
@@ -22,8 +27,14 @@ from oxibonsai.diffusion.one_file import (
     transformer_config,
     vae_config,
 )
+from oxibonsai.diffusion.original_names import (
+    is_original_transformer,
+    is_original_vae,
+    original_transformer,
+    original_vae,
+)
 from oxibonsai.diffusion.request import SIDE
-from oxibonsai.diffusion.text_encoder import LAYERS, LENGTH
+from oxibonsai.diffusion.text_encoder import LAYERS, LENGTH, check_architecture
 from oxibonsai.errors import FormatError, SourceError, UnsupportedError
 from oxibonsai.files.home_paths import with_home
 from oxibonsai.files.json_object import read_object
@@ -98,7 +109,8 @@ def open_image_model(source: str | os.PathLike[str] | None, parts: PartNames) ->
 
     Args:
         source: A folder as diffusers or PrismML lay it out, ``hf:org/repo``, a GGUF file that
-            ``oxibonsai convert`` wrote, or ``seedling-picture``; None where ``parts`` name everything.
+            ``oxibonsai convert`` wrote, or ``seedling-picture``; a transformer alone, as Black Forest
+            Labs, city96 and stable-diffusion.cpp write it; None where ``parts`` name everything.
         parts: What replaces the model's own.
 
     Raises:
@@ -112,6 +124,8 @@ def open_image_model(source: str | os.PathLike[str] | None, parts: PartNames) ->
             "such as hf:prism-ml/bonsai-image-ternary-4B-mlx-2bit"
         )
     place = _place(source)
+    if place is not None and _is_transformer_alone(place):
+        place, parts = None, parts.over(PartNames(transformer=str(place)))
     if place is not None and place.is_file():
         return _open_one_file(place, parts)
     if place is not None:
@@ -122,7 +136,7 @@ def open_image_model(source: str | os.PathLike[str] | None, parts: PartNames) ->
     return ModelFiles(
         _name(source, transformer),
         _transformer(transformer),
-        network_of_folder(vae),
+        _vae(vae),
         open_text_encoder(text, _tokenizer(place, parts, text)),
         **(_settings(place) if place is not None else {}),
     )
@@ -236,12 +250,46 @@ def _part(place: Path | None, named: str | None, folders: tuple[str, ...], what:
     raise SourceError(f"{place} lacks its {what}: there is no folder {' or '.join(folders)}")
 
 
+def _is_transformer_alone(path: Path) -> bool:
+    """Return whether a file holds a transformer by Black Forest Labs' names and nothing else."""
+    if not path.is_file():
+        return False
+    if path.suffix == ".safetensors":
+        return True
+    architecture = open_image_gguf(path).file.text("general.architecture")
+    return architecture in ORIGINAL_ARCHITECTURES
+
+
 def _transformer(path: Path) -> Network:
+    if path.suffix == ".safetensors" and path.is_file():
+        tensors = tensors_of_file(path)
+        if is_original_transformer(tensors.names):
+            return original_transformer(tensors)
     if path.suffix != ".gguf" or path.is_dir():
         return network_of_folder(path)
     checkpoint = open_image_gguf(path)
+    architecture = checkpoint.file.text("general.architecture")
+    if architecture in ORIGINAL_ARCHITECTURES:
+        return original_transformer(NetworkTensors(checkpoint, complete_names=False))
+    if architecture != ARCHITECTURE:
+        raise UnsupportedError(
+            f"{path} is of architecture {architecture}: the transformer of a picture model is one of "
+            f"{ARCHITECTURE} or flux (FLUX.2 klein)"
+        )
     tensors = NetworkTensors(checkpoint, others=(VAE_PREFIX, *TEXT_PREFIXES))
     return Network(transformer_config(checkpoint), tensors)
+
+
+def _vae(path: Path) -> Network:
+    if path.suffix == ".gguf" and path.is_file():
+        raise UnsupportedError(
+            f"the VAE {path} is a GGUF file: take the model's file of safetensors"
+        )
+    if path.suffix == ".safetensors" and path.is_file():
+        tensors = tensors_of_file(path)
+        if is_original_vae(tensors.names):
+            return original_vae(tensors)
+    return network_of_folder(path)
 
 
 def open_text_encoder(path: Path, tokenizer: Path | None) -> Checkpoint:
@@ -258,7 +306,14 @@ def open_text_encoder(path: Path, tokenizer: Path | None) -> Checkpoint:
     if path.suffix == ".gguf" and path.is_file():
         if tokenizer is not None:
             raise SourceError(f"{path} has its tokenizer inside; leave {tokenizer} away")
-        return Checkpoint(path)
+        checkpoint = Checkpoint(path)
+        check_architecture(checkpoint)
+        return checkpoint
+    if path.is_file() and not (path.parent / "config.json").is_file():
+        raise SourceError(
+            f"the text encoder {path} has no config.json and tokenizer.json beside it: name a folder that "
+            "has them, or the model's GGUF file, which holds all of it"
+        )
     from oxibonsai.convert.text_encoder import plan_text_encoder
 
     return opened(plan_text_encoder(path, tokenizer), path)
@@ -291,7 +346,7 @@ def _open_one_file(path: Path, parts: PartNames) -> ModelFiles:
     if parts.transformer is not None:
         transformer = _part(None, parts.transformer, _TRANSFORMER, "transformer")
     if parts.vae is not None:
-        vae = network_of_folder(_part(None, parts.vae, _VAE, "VAE"))
+        vae = _vae(_part(None, parts.vae, _VAE, "VAE"))
     elif any(n.startswith(VAE_PREFIX) for n in checkpoint.tensor_names):
         vae = Network(vae_config(checkpoint), NetworkTensors(checkpoint, VAE_PREFIX))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from oxibonsai.checkpoint.folder import ModelFolder
 from oxibonsai.checkpoint.lazy_model import LazyModel
 from oxibonsai.checkpoint.packs.affine import AffineParameter
 from oxibonsai.checkpoint.packs.affine_blocks import same_values_blocks, same_values_type
-from oxibonsai.checkpoint.parameters import FloatParameter, Parameter, sources_of
+from oxibonsai.checkpoint.parameters import FloatParameter, Parameter, put_together, sources_of
+from oxibonsai.checkpoint.safetensors_file import read_header
 from oxibonsai.convert.plan import Planned
 from oxibonsai.diffusion.network import Network
 from oxibonsai.errors import FormatError, UnsupportedError
@@ -22,6 +24,10 @@ from oxibonsai.quantize.blocks import Loss
 from oxibonsai.quantize.weight_types import type_named
 
 _STEM = "diffusion_pytorch_model"  # as diffusers names its files
+# Before the name of a tensor whose shape GGUF could not hold, or whose rows were no whole blocks: city96's
+# key of the shape that it had, slowest dimension first.
+_SHAPE_KEY = "comfy.gguf.orig_shape."
+_NUMBER_BYTES = 4  # of the largest number that a stored block has
 
 
 class NetworkTensors:
@@ -61,22 +67,47 @@ class NetworkTensors:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape, slowest dimension first."""
-        return self._checkpoint.shape(self._stored[name])
+        stored = self._checkpoint.shape(self._stored[name])
+        given = self._checkpoint.file.get(_SHAPE_KEY + self._stored[name])
+        if given is None:
+            return stored
+        shape = tuple(given.tolist()) if isinstance(given, np.ndarray) else ()
+        if not shape or any(type(n) is not int or n < 1 for n in shape):
+            raise FormatError(f"{self.path}: {_SHAPE_KEY}{self._stored[name]} is no shape")
+        if math.prod(shape) != math.prod(stored):
+            raise FormatError(
+                f"{self.path}: {name} has {math.prod(stored)} values, but the shape {shape} by its key"
+            )
+        return shape
 
     def matrix(self, name: str) -> _core.Weight:
         """Return a matrix in its stored form; FormatError for values that are not finite."""
-        weight = self._checkpoint.weight(self._stored[name])
-        if weight.inspect()["not_finite"]:
-            raise FormatError(f"{self.path}: {name} holds values that are not finite")
-        return weight
+        stored = self._stored[name]
+        if stored == name and self._checkpoint.file.get(_SHAPE_KEY + stored) is None:
+            weight = self._checkpoint.weight(stored)
+            _check_finite(self.path, weight)
+            return weight
+        return checked_matrix(
+            self.path, name, self.quant_type(name), self.stored(name), self.shape(name)
+        )
 
     def quant_type(self, name: str) -> str:
-        """Return the type that a tensor is stored in."""
-        return self._checkpoint.file.tensor(self._stored[name]).quant_type
+        """Return the type that a tensor is stored in; F32 where its rows are no whole blocks."""
+        kind = self._checkpoint.file.tensor(self._stored[name]).quant_type
+        return kind if self._has_whole_blocks(name, kind) else "F32"
 
     def stored(self, name: str) -> npt.NDArray[np.uint8]:
         """Return the stored bytes of a tensor of any shape."""
+        kind = self._checkpoint.file.tensor(self._stored[name]).quant_type
+        if not self._has_whole_blocks(name, kind):
+            return self.array(name).reshape(-1).view(np.uint8)
         return self._checkpoint.file.tensor_bytes(self._stored[name])
+
+    def _has_whole_blocks(self, name: str, kind: str) -> bool:
+        """Return whether a row of the tensor's own shape is whole blocks, which the file's rows are."""
+        if self._checkpoint.file.get(_SHAPE_KEY + self._stored[name]) is None:
+            return True
+        return self.shape(name)[-1] % type_named(kind).group == 0
 
     def release(self) -> None:
         """Take the weights out of memory, once they are packed for a device."""
@@ -90,7 +121,35 @@ class NetworkTensors:
             raise UnsupportedError(f"{self.path}: tensor {info.name} has type {info.quant_type}")
         values = _core.decode(info.quant_type, self._checkpoint.file.tensor_bytes(info.name))
         self._checkpoint.file.check_unchanged()
-        return values.reshape(info.shape)
+        return values.reshape(self.shape(name))
+
+
+def checked_matrix(
+    path: str, name: str, quant_type: str, stored: npt.NDArray[np.uint8], shape: tuple[int, ...]
+) -> _core.Weight:
+    """Return a matrix of stored bytes under the name that it has in its network.
+
+    Args:
+        path: Errors name it.
+        name: The matrix's.
+        quant_type: Of the bytes.
+        stored: Its blocks, row after row.
+        shape: Rows and columns.
+
+    Raises:
+        FormatError: A value is not finite.
+    """
+    blocks = stored.reshape(shape[0], -1)
+    if blocks.ctypes.data % _NUMBER_BYTES:  # in a file that does not align its tensors
+        blocks = blocks.copy()
+    weight = _core.Weight.from_blocks(name, quant_type, blocks, shape[1])
+    _check_finite(path, weight)
+    return weight
+
+
+def _check_finite(path: str, weight: _core.Weight) -> None:
+    if weight.inspect()["not_finite"]:
+        raise FormatError(f"{path}: {weight.name} holds values that are not finite")
 
 
 def _with_suffix(name: str) -> str:
@@ -113,13 +172,26 @@ def network_of_folder(path: Path) -> Network:
         UnsupportedError: A tensor has a type that is not known.
     """
     folder = ModelFolder(path, _STEM)
-    turned = _channels_last(folder.parameters)
+    return Network(folder.config, NetworkTensors(_lazy(path, folder.parameters)))
+
+
+def tensors_of_file(path: Path) -> NetworkTensors:
+    """Return the tensors of one file of safetensors, which nothing beside it describes.
+
+    Raises:
+        FormatError, UnsupportedError: As of :func:`network_of_folder`.
+    """
+    parameters = put_together(read_header(path), {})
+    return NetworkTensors(_lazy(path, parameters), complete_names=False)
+
+
+def _lazy(path: Path, parameters: dict[str, Parameter]) -> Checkpoint:
+    turned = _channels_last(parameters)
     planned = [
         _convolution(name, held) if turned and len(held.shape) == 4 else _planned(name, held)
-        for name, held in folder.parameters.items()
+        for name, held in parameters.items()
     ]
-    reader = LazyModel(path, {}, planned)
-    return Network(folder.config, NetworkTensors(Checkpoint(path, reader=reader)))
+    return Checkpoint(path, reader=LazyModel(path, {}, planned))
 
 
 def _planned(name: str, held: Parameter) -> Planned:

@@ -20,6 +20,8 @@ from oxibonsai.diffusion.text_encoder import LENGTH
 from oxibonsai.errors import FormatError, SourceError
 
 ARCHITECTURE = "bonsai-image"
+# Of files with a transformer by Black Forest Labs' names: city96's; stable-diffusion.cpp writes no key.
+ORIGINAL_ARCHITECTURES = ("flux", None)
 VAE_PREFIX = "vae."
 TEXT_PREFIXES = ("token_embd.", "blk.", "output_norm.", "output.")
 TEXT_ARCHITECTURE_KEY = f"{ARCHITECTURE}.text_encoder.architecture"

@@ -29,6 +29,20 @@ LAYERS = (9, 18, 27)  # how many layers each of the hidden states has behind it
 LENGTH = 512  # tokens of a prompt with its padding
 
 
+def check_architecture(checkpoint: Checkpoint) -> None:
+    """Raise `UnsupportedError` where a checkpoint can be no text encoder.
+
+    Raises:
+        FormatError: It names no architecture.
+        UnsupportedError: It is no Qwen3.
+    """
+    if checkpoint.architecture != qwen3.FAMILY.name:
+        raise UnsupportedError(
+            f"{checkpoint.path} is of architecture {checkpoint.architecture}; the text encoder of a "
+            "picture model is a qwen3"
+        )
+
+
 class PromptTokenizer(Protocol):
     """Text to ids."""
 
@@ -64,11 +78,7 @@ class TextEncoder:
         tokenizer: PromptTokenizer | None = None,
         progress: Progress | None = None,
     ) -> None:
-        if checkpoint.architecture != qwen3.FAMILY.name:
-            raise UnsupportedError(
-                f"{checkpoint.path} is of architecture {checkpoint.architecture}; the text encoder of "
-                "a picture model is a qwen3"
-            )
+        check_architecture(checkpoint)
         if list(layers) != sorted(set(layers)) or not layers or layers[0] < 0:
             raise RequestError(f"layers {tuple(layers)} are not in order")
         config: qwen3.Config = read_config(checkpoint).of_family

@@ -30,7 +30,7 @@ class Identity:
         version: Of oxibonsai.
         model: Fingerprint of the model's files and its adapters.
         layout: Tensor and pipeline parallelism.
-        ctx_size: As the user gave it; it chooses LongRoPE's factors.
+        ctx_size: As the user gave it; it chooses LongRoPE's factors and dynamic NTK's base.
     """
 
     version: str

@@ -86,11 +86,11 @@ def load(
             as one more, and the others on the CPU; None: all of them. As llama.cpp's.
         threads: Worker threads; None: ``OXIBONSAI_THREADS`` or all usable cores.
         ctx_size: Positions of a sequence; what exceeds the model's own number is cut, with a warning.
-            None: the model's own, cut to suit the memory
-            of the device. One within the original context of a model with LongRoPE chooses its short
-            factors.
-        kv_type: ``"f32"``, ``"f16"``, ``"q8_0"`` or ``"q4_0"``; None: f32 for models with a small
-            cache, else f16.
+            None: the model's own, cut to suit the memory of the device. One within the original context
+            of a model with LongRoPE chooses its short factors; one beyond that of a model with dynamic
+            NTK scaling, up to its factor times as many, stretches its base for a text of that size.
+        kv_type: ``"f32"``, ``"f16"``, ``"q8_0"``, ``"q4_0"`` or ``"fp8_e4m3"``; None: f32 for models
+            with a small cache, else f16.
         quant_type: Layout of tensors of type id 42, where the file leaves it open.
         load_as: A weight type or mix, as ``oxibonsai quantize`` takes it: the model is quantized to it
             when it is first loaded, and the result is kept in the cache folder for the next time.
@@ -218,7 +218,7 @@ def load(
     layers = model.graph.paged_layers
     if model.config.causal and not layers and (kv_type or kv_pressure) is not None:
         raise RequestError("this model keeps no keys and values: leave out kv_type and kv_pressure")
-    limit = model.config.max_position_embeddings
+    limit = model.config.longest_text
     if ctx_size is not None and ctx_size < 1:
         raise RequestError(f"ctx_size is {ctx_size}; this model takes 1 to {limit} positions")
     if ctx_size is not None and ctx_size > limit:

@@ -164,7 +164,7 @@ class MemoryPlan:
         if layers:
             kv_type = default_kv_type(layers) if cache_type is None else find_kv_type(cache_type)
         size = default_ctx_size(model.config, self._checkpoint) if ctx is None else ctx
-        size = min(size, model.config.max_position_embeddings)
+        size = min(size, model.config.longest_text)
         cache = 0
         if kv_type is not None:
             cache = _pages(size) * PAGE_POSITIONS * kv_bytes_per_token(layers, kv_type) * parallel

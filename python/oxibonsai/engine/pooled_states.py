@@ -72,7 +72,7 @@ class PooledStates:
     """
 
     def __init__(self, model: Model, ctx_size: int | None = None) -> None:
-        limit = model.config.max_position_embeddings
+        limit = model.config.longest_text
         if ctx_size is None:
             ctx_size = default_ctx_size(model.config, model.weights.checkpoint)
         self.ctx_size = ctx_size

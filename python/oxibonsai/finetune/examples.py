@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from oxibonsai.errors import FormatError, OxiBonsaiError, RequestError
 from oxibonsai.files.text_lines import numbered_lines
@@ -16,6 +18,7 @@ from oxibonsai.hf.tokenizer import PreTrainedTokenizer
 # transformers' label of a token that is not learnt.
 IGNORED = -100
 _FORMS = "messages; prompt and completion; or text"
+_PAIR = {"chosen", "rejected"}
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,59 @@ class Example:
         """Return how many tokens are learnt: the first is not predicted."""
         return sum(label != IGNORED for label in self.labels[1:])
 
+    @property
+    def longest(self) -> int:
+        """Return how many tokens there are."""
+        return len(self.ids)
+
+    def cut(self, context: int) -> Example:
+        """Return the first ``context`` tokens."""
+        return Example(self.ids[:context], self.labels[:context])
+
 
 @dataclass(frozen=True)
-class Examples:
-    """The examples of a file.
+class PackedExample(Example):
+    """Several examples, one after the other.
+
+    Attributes:
+        positions: Of each token in its own example.
+    """
+
+    positions: list[int]
+
+
+@dataclass(frozen=True)
+class Preference:
+    """Two answers to one prompt.
+
+    Attributes:
+        chosen, rejected: The prompt with each; the answer is what is learnt.
+    """
+
+    chosen: Example
+    rejected: Example
+
+    @property
+    def longest(self) -> int:
+        """Return the tokens of the longer one."""
+        return max(len(self.chosen.ids), len(self.rejected.ids))
+
+    @property
+    def predicted(self) -> int:
+        """Return how many tokens are learnt of the answer that has fewer."""
+        return min(self.chosen.predicted, self.rejected.predicted)
+
+    def cut(self, context: int) -> Preference:
+        """Return the first ``context`` tokens of both."""
+        return Preference(self.chosen.cut(context), self.rejected.cut(context))
+
+
+Learnt = TypeVar("Learnt", Example, Preference)
+
+
+@dataclass(frozen=True)
+class Examples(Generic[Learnt]):
+    """The examples or the preferences of a file.
 
     Attributes:
         items: In the order of the file; none without a token to learn.
@@ -46,12 +98,12 @@ class Examples:
         dropped: How many had nothing to learn within the context.
     """
 
-    items: list[Example]
+    items: list[Learnt]
     cut: int
     dropped: int
 
 
-def read_examples(file: Path, tokenizer: PreTrainedTokenizer, context: int) -> Examples:
+def read_examples(file: Path, tokenizer: PreTrainedTokenizer, context: int) -> Examples[Example]:
     """Return the examples of a file of JSON lines.
 
     A line has ``messages``, of which what the assistant says is learnt; or ``prompt`` and ``completion``,
@@ -74,12 +126,82 @@ def read_examples(file: Path, tokenizer: PreTrainedTokenizer, context: int) -> E
             whole += reader.examples(row)
         except OxiBonsaiError as e:
             raise FormatError(f"{file}, line {number}: {e}") from e
-    items = [Example(e.ids[:context], e.labels[:context]) for e in whole]
-    learnt = [e for e in items if e.predicted]
+    return _within(context, whole, file)
+
+
+def holds_preferences(file: Path) -> bool:
+    """Return whether the first line of a file of JSON lines has two answers to compare."""
+    return any(_PAIR & row.keys() for _, row in islice(_rows(file), 1))
+
+
+def read_preferences(
+    file: Path, tokenizer: PreTrainedTokenizer, context: int
+) -> Examples[Preference]:
+    """Return the preferences of a file of JSON lines.
+
+    A line has ``chosen`` and ``rejected``, and their ``prompt``: texts or lists of messages. Lists of
+    messages may have the prompt in both, as what they begin with alike. Conversations may have ``tools``.
+
+    Args:
+        file: The file.
+        tokenizer: The model's, with its chat template.
+        context: Tokens of an answer with its prompt at most.
+
+    Raises:
+        RequestError: The file can't be read, or holds nothing to learn.
+        FormatError: A line is something else; it is named.
+    """
+    reader = _Reader(tokenizer)
+    whole = []
+    for number, row in _rows(file):
+        try:
+            whole.append(reader.preference(row))
+        except OxiBonsaiError as e:
+            raise FormatError(f"{file}, line {number}: {e}") from e
+    return _within(context, whole, file)
+
+
+def _within(context: int, whole: list[Learnt], file: Path) -> Examples[Learnt]:
+    """Return what there is to learn within the context."""
+    items = [item.cut(context) for item in whole]
+    learnt = [item for item in items if item.predicted]
     if not learnt:
         where = f" within {context} tokens" if items else ""
         raise RequestError(f"{file} has nothing to learn{where}")
-    return Examples(learnt, sum(len(e.ids) > context for e in whole), len(items) - len(learnt))
+    cut = sum(item.longest > context for item in whole)
+    return Examples(learnt, cut, len(items) - len(learnt))
+
+
+def pack_examples(examples: Sequence[Example], context: int) -> list[PackedExample]:
+    """Return rows that hold the examples one after the other, the longest first, each whole.
+
+    An example goes where the least room is left (best fit decreasing, trl's ``bfd``).
+
+    Args:
+        examples: Of at most ``context`` tokens each.
+        context: Tokens of a row at most.
+    """
+    rows: list[list[Example]] = []
+    room: list[tuple[int, int]] = []  # what is left, and of which row, in order
+    for example in sorted(examples, key=lambda e: -len(e.ids)):
+        at = bisect_left(room, (len(example.ids), 0))
+        if at < len(room):
+            left, row = room.pop(at)
+        else:
+            left, row = context, len(rows)
+            rows.append([])
+        rows[row].append(example)
+        insort(room, (left - len(example.ids), row))
+    return [_packed(row) for row in rows]
+
+
+def _packed(examples: Sequence[Example]) -> PackedExample:
+    return PackedExample(
+        [token for e in examples for token in e.ids],
+        # Nothing of the example before it predicts the first token of one.
+        [label for e in examples for label in (IGNORED, *e.labels[1:])],
+        [i for e in examples for i in range(len(e.ids))],
+    )
 
 
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -101,8 +223,8 @@ class _Reader:
 
     def examples(self, row: dict[str, Any]) -> list[Example]:
         """Return the examples that a row holds."""
-        if "chosen" in row or "rejected" in row:
-            raise FormatError(f"preferences are not learnt: give {_FORMS}")
+        if _PAIR & row.keys():
+            raise FormatError(f"preferences are learnt from a file of them alone: give {_FORMS}")
         if "messages" in row:
             return self._conversation(row["messages"], row.get("tools"), 0)
         if "prompt" in row and "completion" in row:
@@ -110,6 +232,27 @@ class _Reader:
         if "text" in row:
             return [self._text("", _string(row, "text"))]
         raise FormatError(f"it has none of {_FORMS}")
+
+    def preference(self, row: dict[str, Any]) -> Preference:
+        """Return the preference that a row holds."""
+        if not row.keys() >= _PAIR:
+            raise FormatError("it has no chosen and rejected, as the first line of the file")
+        answers = [row["chosen"], row["rejected"]]
+        prompt = row.get("prompt")
+        if prompt is None and all(isinstance(answer, list) for answer in answers):
+            pairs = zip(*answers, strict=False)
+            alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            prompt, answers = answers[0][:alike], [answer[alike:] for answer in answers]
+        chosen, rejected = (self._answer(prompt, answer, row.get("tools")) for answer in answers)
+        return Preference(chosen, rejected)
+
+    def _answer(self, prompt: Any, answer: Any, tools: Any) -> Example:
+        found = self._completion(prompt, answer, tools)
+        if len(found) != 1:
+            raise FormatError(
+                "an answer has several messages, which the chat template writes apart"
+            )
+        return found[0]
 
     def _completion(self, prompt: Any, completion: Any, tools: Any) -> list[Example]:
         if isinstance(prompt, str) and isinstance(completion, str):

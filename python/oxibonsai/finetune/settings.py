@@ -75,24 +75,36 @@ class FinetuneSettings(LearningSettings):
 
     Attributes:
         rank: Of the adapter's matrices.
-        alpha: The product of the two is scaled by ``alpha / rank``; with ``rslora`` by its root.
+        alpha: The product of the two is scaled by ``alpha / rank``; with ``use_rslora`` by its root.
         dropout: Share of an adapter's inputs that a step leaves out.
-        rslora: Scale by ``alpha / sqrt(rank)``.
+        use_rslora: Scale by ``alpha / sqrt(rank)``.
+        use_dora: Learn the norms of the weights' rows besides (DoRA), which PEFT alone can run.
         target_modules: Which linear layers are adapted: ``"all-linear"``, or names as transformers has
             them, with commas: ``"q_proj,v_proj"``.
         checkpointing: Keep fewer values of the forward pass, and compute them again for the backward.
+        packing: Compute several examples one after the other in a row of ``context`` tokens, of which
+            none sees another.
+        beta: How much the distance from the model costs that preferences are learnt by (DPO).
+        gguf: Write the adapter as a GGUF file, too.
     """
 
     rank: int = 16
     alpha: int = 32
     dropout: float = 0.0
-    rslora: bool = False
+    use_rslora: bool = False
+    use_dora: bool = False
     target_modules: str = "all-linear"
     checkpointing: bool = False
+    packing: bool = False
+    beta: float = 0.1
+    gguf: bool = False
 
     def __post_init__(self) -> None:
+        if self.use_dora and self.gguf:
+            raise RequestError("use_dora and gguf do not go together: GGUF files have no DoRA")
         for name in ("rank", "alpha"):
             self.check_least(name, 1)
         super().__post_init__()
+        self.check_positive("beta")
         if not 0 <= self.dropout < 1:
             raise RequestError(f"dropout is {self.dropout}; it is at least 0 and below 1")

@@ -13,11 +13,13 @@ import transformers
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
-from oxibonsai.errors import OxiBonsaiError, RequestError
+from oxibonsai.errors import OxiBonsaiError, RequestError, UnsupportedError
 from oxibonsai.files.figures import save_losses
 from oxibonsai.files.step_progress import StepProgress
-from oxibonsai.finetune.examples import IGNORED, Example
+from oxibonsai.finetune.examples import IGNORED, Example, PackedExample, pack_examples
 from oxibonsai.finetune.settings import LearningSettings
+
+_SAME_LOGITS = 0.02  # of the largest: more than bfloat16 rounds
 
 
 def checkpoint_to_resume(checkpoints: Path, result: Path, what: str, *, resume: bool) -> str | None:
@@ -96,17 +98,41 @@ class Progress(transformers.TrainerCallback):
 
 
 def batch(examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-    """Return examples as tensors [examples, longest], filled up behind their ends."""
+    """Return examples as tensors [examples, longest], filled up behind their ends.
+
+    Of packed ones, positions say which tokens see each other, and there is no mask beside them.
+    """
     longest = max(len(e.ids) for e in examples)
 
     def rows(lists: list[list[int]], fill: int) -> torch.Tensor:
         return torch.tensor([row + [fill] * (longest - len(row)) for row in lists])
 
-    return {
+    found = {
         "input_ids": rows([e.ids for e in examples], 0),
-        "attention_mask": rows([[1] * len(e.ids) for e in examples], 0),
         "labels": rows([e.labels for e in examples], IGNORED),
     }
+    packed = [e.positions for e in examples if isinstance(e, PackedExample)]
+    if packed:  # what fills a row up is one more text
+        found["position_ids"] = torch.tensor([[*p, *range(longest - len(p))] for p in packed])
+    else:
+        found["attention_mask"] = rows([[1] * len(e.ids) for e in examples], 0)
+    return found
+
+
+def check_packing(model: Any, where: str) -> None:
+    """Raise UnsupportedError where packed texts would see each other in transformers' model."""
+    first, second = list(range(1, 9)), list(range(9, 17))
+    both = [Example(first, first), Example(second, second)]
+    packed = batch(pack_examples(both, 16))
+    model.eval()  # nothing is dropped at random
+    with torch.no_grad():
+        beside = model(input_ids=packed["input_ids"], position_ids=packed["position_ids"]).logits
+        alone = model(input_ids=torch.tensor([second])).logits
+    if (beside[:, 8:] - alone).abs().max() > _SAME_LOGITS * alone.abs().max():
+        raise UnsupportedError(
+            f"{where} can't learn from packed examples: in transformers' {type(model).__name__} they "
+            "would see each other; leave out --packing"
+        )
 
 
 Losses = list[tuple[int, float]]  # updates, and the loss after so many, nats a token

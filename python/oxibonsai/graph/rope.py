@@ -115,9 +115,10 @@ class RopeConfig:
     Attributes:
         rotary_dim: Rotated dimensions of a head; the others pass through. 0: nothing is rotated.
         theta: Base of the frequencies.
-        scaling: ``"none"``, ``"linear"`` or ``"yarn"``.
+        scaling: ``"none"``, ``"linear"``, ``"yarn"`` or ``"dynamic"``.
         factor: How many times longer the context became by scaling.
-        original_context: Positions of the unscaled model (YaRN).
+        original_context: Positions of the unscaled model (YaRN, dynamic).
+        context: Positions that texts may have (dynamic): those past the original context stretch ``theta``.
         beta_fast, beta_slow: Turns over the original context at which YaRN starts and ends to
             interpolate.
         attention_factor: Magnitude of cos and sin; for YaRN it multiplies their growth.
@@ -138,6 +139,7 @@ class RopeConfig:
     scaling: str = "none"
     factor: float = 1.0
     original_context: int = 0
+    context: int = 0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float = 1.0
@@ -165,11 +167,11 @@ class RopeConfig:
         pairs = self.rotary_dim // 2
         with localcontext() as context:
             context.prec = 40
-            theta = Decimal(self.theta)
+            theta = self._base()
             plain = [theta ** (Decimal(-2 * i) / self.rotary_dim) for i in range(pairs)]
             if self.frequency_factors:
                 plain = [f / Decimal(d) for f, d in zip(plain, self.frequency_factors, strict=True)]
-            if self.scaling == "none":
+            if self.scaling in ("none", "dynamic"):
                 return [float(f) for f in plain]
             factor = Decimal(self.factor)
             if self.scaling == "linear":
@@ -181,6 +183,19 @@ class RopeConfig:
                 interpolated = min(max(rise, Decimal(0)), Decimal(1))
                 mixed.append(float(f / factor * interpolated + f * (1 - interpolated)))
             return mixed
+
+    def _base(self) -> Decimal:
+        """Return the base of the frequencies, which dynamic NTK scaling raises for long texts.
+
+        As transformers has it for a text of ``context`` positions. It is the same for shorter ones, so
+        that keys in the cache need not change when a text grows.
+        """
+        theta = Decimal(self.theta)
+        if self.scaling != "dynamic" or self.context <= self.original_context:
+            return theta
+        factor, dims = Decimal(self.factor), Decimal(self.rotary_dim)
+        growth = factor * self.context / self.original_context - (factor - 1)
+        return theta * growth ** (dims / (dims - 2))
 
     def _ramp(self) -> tuple[Decimal, Decimal]:
         """Return first and last pair of YaRN's ramp."""

@@ -44,8 +44,8 @@ def read_config(checkpoint: Checkpoint, ctx_size: int | None = None) -> ModelCon
 
     Args:
         checkpoint: The model's file.
-        ctx_size: Positions of a text that it is loaded for, by which LongRoPE chooses its factors; None:
-            the model's own.
+        ctx_size: Positions of a text that it is loaded for, by which LongRoPE chooses its factors and
+            dynamic NTK scaling its base; None: the model's own.
 
     Raises:
         FormatError: A key is missing or makes no sense.

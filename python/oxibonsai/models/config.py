@@ -74,6 +74,13 @@ class ModelConfig:
         return self.causal and self.classifier is None
 
     @property
+    def longest_text(self) -> int:
+        """Return the most positions of a text: with dynamic NTK scaling, more than the model's own."""
+        if self.rope.scaling != "dynamic":
+            return self.max_position_embeddings
+        return int(self.max_position_embeddings * self.rope.factor)
+
+    @property
     def image_width(self) -> int:
         """Columns of a row of an image: in place of a token's embedding, and those added later."""
         return self.hidden_size * (1 + self.deepstack_layers)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai.architectures.rotary import DYNAMIC_FACTOR
 from oxibonsai.architectures.schema.sources import key_name
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, UnsupportedError
@@ -281,6 +282,8 @@ class Keys:
         if scaling == "linear" and factor == 1.0:
             scaling = "none"
         context = self.integer("context_length")
+        if self.has(DYNAMIC_FACTOR):
+            return self._dynamic_rope(rotary, scaling, context, interleaved=interleaved)
         original = self.integer("rope.scaling.original_context_length", context)
         return RopeConfig(
             rotary_dim=rotary,
@@ -291,6 +294,27 @@ class Keys:
             beta_fast=self.positive("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=self.positive("rope.scaling.yarn_beta_slow", 1.0),
             attention_factor=self._attention_factor(scaling, factor),
+            frequency_factors=self._frequency_factors(rotary),
+            interleaved=interleaved,
+        )
+
+    def _dynamic_rope(
+        self, rotary: int, scaling: str, context: int, *, interleaved: bool
+    ) -> RopeConfig:
+        """Return the embedding whose base is chosen by the size of the context, like LongRoPE's factors."""
+        factor = self.positive(DYNAMIC_FACTOR)
+        if scaling != "none" or factor < 1.0 or rotary < 4:
+            raise self.fail(
+                f"{self.architecture}.{DYNAMIC_FACTOR} is {factor}: it is 1 or more, for heads of which 4 "
+                "dims or more are rotated, and there is no other scaling beside it"
+            )
+        return RopeConfig(
+            rotary_dim=rotary,
+            theta=self.theta("rope.freq_base"),
+            scaling="dynamic",
+            factor=factor,
+            original_context=context,
+            context=min(self._ctx_size or context, int(context * factor)),
             frequency_factors=self._frequency_factors(rotary),
             interleaved=interleaved,
         )

@@ -365,11 +365,13 @@ class Model:
     def fingerprint(self) -> str:
         """Return a name of what keys and values depend on: the checkpoint, and adapters with their scales.
 
-        Also LongRoPE's factors, which the size of the context chooses.
+        Also LongRoPE's factors and the base of dynamic NTK scaling, which the size of the context chooses.
         """
         own = self.weights.checkpoint.fingerprint()
         if self.weights.has("rope_factors_long.weight"):
             own += repr(self.config.rope.frequency_factors)
+        if self.config.rope.scaling == "dynamic":
+            own += repr(max(self.config.rope.context, self.config.rope.original_context))
         used = [(a.fingerprint, a.scale) for a in in_use(self.adapters)]
         if not used:
             return own

@@ -33,7 +33,8 @@ DEFINITION = "scalar"
 _ROW_COUNTS = (1, 3, 9)
 # Of attention: over the border of two pages, of which the positions before are empty.
 _ATTENTION_FIRST, _ATTENTION_ROWS = 60, 9
-_LOCAL_ROWS = 70
+# Of attention without pages: a GPU has another kernel for few rows than for many.
+_LOCAL_ROWS = (3, 70)
 _PROMPT_TOKENS = 8
 _GREEDY_TOKENS = 8
 # Steps that between them launch every kernel of a model.
@@ -100,7 +101,7 @@ def compare_ops(
                 if not _same(op, ones, inputs, _ATTENTION_ROWS, kv_type, _ATTENTION_FIRST):
                     different.append(f"attention, {kv_type} cache")
         else:
-            counts = (_LOCAL_ROWS,) if "attend_local" in op.ops else row_counts
+            counts = _LOCAL_ROWS if "attend_local" in op.ops else row_counts
             if not all([_same(op, ones, inputs, rows, _core.KV_TYPES[0]) for rows in counts]):
                 different.append(name)
         if kernels is not None:

@@ -35,10 +35,10 @@ def rows_only(*counts: int) -> list[Step]:
     return [[Span(rows)] for rows in counts]
 
 
-# A prompt, tokens of one sequence and of several with a prompt among them; some have more than a part
+# A prompt, tokens of one sequence and of several with a draft among them; some have more than a part
 # of attention (512 positions) behind them.
 DECODING: list[Step] = [
-    [Span(70)],
+    [Span(70, 470)],
     [Span(1, 530)],
     [Span(1, 517), Span(1, 70), Span(1, 3)],
     [Span(1, 64), Span(5, 520), Span(1, 130)],

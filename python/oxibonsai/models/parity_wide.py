@@ -66,7 +66,8 @@ def _cases(device: Device, definition: Device, columns: tuple[int, ...]) -> Iter
         for name, describe in (
             ("norms and rope", heads_of(8, 2, 64, norms=True)),
             ("interleaved rope", heads_of(4, 4, 128, norms=False)),
-            ("wide heads", heads_of(2, 1, 320, norms=False)),
+            ("wide heads", heads_of(2, 1, 160, norms=False)),
+            ("wider heads", heads_of(2, 1, 320, norms=False)),
         ):
             yield f"attention behind {name}, {kv_type} cache", case(describe, DECODING, kv_type)
     yield "the largest values", lambda: compare_top(device, definition)

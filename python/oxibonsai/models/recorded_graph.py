@@ -23,11 +23,13 @@ class Call(NamedTuple):
         method: Its name.
         arguments: In order.
         named: By name.
+        made: What it returned.
     """
 
     method: str
     arguments: tuple[Any, ...]
     named: dict[str, Any]
+    made: Any = None
 
 
 class RecordedGraph:
@@ -48,7 +50,7 @@ class RecordedGraph:
 
         def call(*arguments: Any, **named: Any) -> Any:
             made = held(*arguments, **named)
-            self.calls.append(Call(name, arguments, named))
+            self.calls.append(Call(name, arguments, named, made))
             return made
 
         return call

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.errors import FormatError
+from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.quantize.weight_types import WeightType
 
 Floats = npt.NDArray[np.float32]
@@ -50,6 +50,7 @@ class Matrix:
     Attributes:
         where: Names it in errors.
         importance: Of its columns, for types that look at it.
+        keeps_zeros: Whether weights that are zero must be read as zero.
     """
 
     where: str
@@ -57,6 +58,7 @@ class Matrix:
     cols: int
     read: Rows
     importance: Floats | None = None
+    keeps_zeros: bool = False
 
     def slabs(self) -> list[tuple[int, int]]:
         """Return first and last row of each part that is encoded by itself."""
@@ -80,6 +82,7 @@ def encode_matrix(
 
     Raises:
         FormatError: A value is not finite, or too large for the type.
+        RequestError: The type has no zero for a weight that must stay one.
     """
     row_bytes = kind.size(matrix.cols)
     blocks = np.empty((matrix.rows, row_bytes), np.uint8)
@@ -117,6 +120,11 @@ def _encode_rows(matrix: Matrix, kind: WeightType, first: int, last: int) -> tup
     if kind.group == 1:
         return blocks, Loss()  # floats lose nothing that counts
     decoded = _core.decode(kind.name, blocks.reshape(-1)).reshape(values.shape)
+    if matrix.keeps_zeros and decoded[values == 0].any():
+        raise RequestError(
+            f"{kind.name} has no zero for all pruned weights of {matrix.where}: write another type, for "
+            "example --type Q8_0"
+        )
     total = _sum_of_squares(values)
     return blocks, Loss(_sum_of_squares(np.subtract(values, decoded, out=decoded)), total)
 

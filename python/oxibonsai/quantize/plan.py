@@ -43,12 +43,14 @@ class Plan:
         choices: In the order of its tensors.
         file_type: ``general.file_type`` of the result; None: it has none.
         imatrix: The importance of columns, where it is given.
+        zeros_kept: Names of tensors whose zeros must be read as zeros, whatever their type.
     """
 
     file: Reader
     choices: list[Choice]
     file_type: int | None
     imatrix: ImportanceMatrix | None
+    zeros_kept: frozenset[str] = frozenset()
 
     @property
     def nbytes(self) -> int:
@@ -72,7 +74,8 @@ class Plan:
             return _core.decode(stored.name, blocks).reshape(-1, cols)
 
         where = f"{self.file.paths[0]}: tensor {tensor.name}"
-        return Matrix(where, rows, cols, read, self._importance(choice))
+        keeps_zeros = tensor.name in self.zeros_kept
+        return Matrix(where, rows, cols, read, self._importance(choice), keeps_zeros)
 
     def _importance(self, choice: Choice) -> Floats | None:
         return None if self.imatrix is None else importance_of(choice, self.imatrix)

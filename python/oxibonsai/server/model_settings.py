@@ -122,7 +122,7 @@ class ModelSettings(BaseModel):
         description="Context size in tokens. Default: the model's, reduced to fit the memory.",
     )
     kv_type: Annotated[
-        Literal["f32", "f16", "q8_0", "q4_0"] | None,
+        Literal["f32", "f16", "q8_0", "q4_0", "fp8_e4m3"] | None,
         Flag(("--cache-type-k", "-ctk")),
         BeforeValidator(lambda v: find_kv_type(v) if isinstance(v, str) else v),
     ] = Field(None, description="Type of cached keys and values. Default: chosen by size.")

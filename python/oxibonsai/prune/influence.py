@@ -1,0 +1,90 @@
+"""How much each layer of a model changes its hidden states: block influence, as ShortGPT defines it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from oxibonsai import _core
+from oxibonsai.engine import Engine
+from oxibonsai.engine.batching import add_span, reserve
+from oxibonsai.engine.kv_cache import PageTable
+from oxibonsai.engine.memory import make_cache
+from oxibonsai.engine.slot_cache import SlotPlan
+from oxibonsai.errors import FormatError
+
+_STEP_ROWS = 128
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Influences:
+    """Block influence of all layers.
+
+    Attributes:
+        values: One minus the mean cosine between a layer's input and its output, for each layer.
+        windows, tokens: That the means are over.
+    """
+
+    values: tuple[float, ...]
+    windows: int
+    tokens: int
+
+    def lowest(self, count: int) -> list[int]:
+        """Return the layers with the lowest influence, in their order; of equal ones, the last."""
+        order = sorted(range(len(self.values)), key=lambda i: (self.values[i], -i))
+        return sorted(order[:count])
+
+
+def measure_influences(engine: Engine, windows: Sequence[Sequence[int]]) -> Iterator[Influences]:
+    """Run a model over windows of a text, each from an empty context.
+
+    Args:
+        engine: A decoder whose context holds a window.
+        windows: Token ids.
+
+    Yields:
+        After each window, what has been found so far.
+
+    Raises:
+        RequestError: A window is no prompt for the model.
+        UnsupportedError: The model's layers don't begin with a norm, so that nothing is known of what
+            is between them.
+        FormatError: The model computes something that is no number.
+    """
+    model = engine.model
+    layers = model.config.num_hidden_layers
+    taps = range(layers + 1)
+    checked = [engine.check_prompt(window) for window in windows]
+    types = () if engine.kv_type is None else (engine.kv_type,)
+    plan = SlotPlan(sequences=1) if model.graph.slot_entries else None
+    longest = max(len(window) for window in checked)
+    cache = make_cache(model, types, longest + _core.PAGE_POSITIONS, keep=False, plan=plan)
+    sums, tokens = np.zeros(layers), 0
+    for done, window in enumerate(checked, 1):
+        table = PageTable()
+        for first in range(0, len(window), _STEP_ROWS):
+            part = window[first : first + _STEP_ROWS]
+            batch = _core.Batch()
+            reserve(cache, table, first, len(part))
+            add_span(batch, table, part, first, 1)
+            _, states = model.run_with_hidden_states(batch, cache.pools, cache.slot_memory, taps)
+            sums += _cosines([s.astype(np.float64) for s in states])
+            tokens += len(part)
+        cache.release(table)
+        if not np.isfinite(sums).all():
+            raise FormatError(
+                f"the hidden states of {model.weights.checkpoint.path} are no finite numbers: its file "
+                "is damaged"
+            )
+        yield Influences(tuple((1 - sums / tokens).tolist()), done, tokens)
+
+
+def _cosines(states: list[Doubles]) -> Doubles:
+    """Return the sums over all tokens of the cosines between neighbours: [layers]."""
+    norms = [np.sqrt(np.einsum("ij,ij->i", s, s)) for s in states]
+    pairs = zip(states[:-1], states[1:], norms[:-1], norms[1:], strict=True)
+    return np.array([(np.einsum("ij,ij->i", a, b) / (n * m)).sum() for a, b, n, m in pairs])
