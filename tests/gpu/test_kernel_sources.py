@@ -183,7 +183,14 @@ def test_opencl_divides_in_one_place_and_fuses_nothing(tmp_path: Path) -> None:
     whole = spirv()
     assert divisions(whole) == (1, 1)  # of gpu/rounded.h
     kernels = split_spirv.split(whole)
-    assert {"probe", "rms_norm", "gemv_q1_1", "attend_part_F16", "conv2d", "top_k"} <= kernels.keys()
+    assert {
+        "probe",
+        "rms_norm",
+        "gemv_q1_1",
+        "attend_part_F16",
+        "conv2d",
+        "top_k",
+    } <= kernels.keys()
     for name, module in kernels.items():
         code = code_of(module)
         entries = [c for c in code if split_spirv.opcode(c) == split_spirv.OP_ENTRY_POINT]
