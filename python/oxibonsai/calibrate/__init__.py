@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from oxibonsai.calibrate.feedback import encode_with_feedback
+from oxibonsai.calibrate.target_bits import TypeChoices, choose_types
 
-__all__ = ["encode_with_feedback"]
+__all__ = ["TypeChoices", "choose_types", "encode_with_feedback"]

@@ -58,10 +58,18 @@ def encode_with_feedback(
     for first in range(0, len(numbers), layers_at_once):
         part = [c for n in numbers[first : first + layers_at_once] for c in layers[n]]
         moments = collect_moments(model, kv_type, windows, [c.tensor.name for c in part])
-        made = _encode_part(plan, part, moments, threads, lambda name, at=first: progress(at, len(numbers), name))  # type: ignore[misc]
+        made = _encode_part(
+            plan, part, moments, threads, lambda name, at=first: progress(at, len(numbers), name)
+        )  # type: ignore[misc]
         encoded |= made
         if first + layers_at_once < len(numbers):
-            model = model.with_matrices({c.tensor.name: _weight(c, made[c.tensor.name]) for c in part if c.tensor.name in made})
+            model = model.with_matrices(
+                {
+                    c.tensor.name: _weight(c, made[c.tensor.name])
+                    for c in part
+                    if c.tensor.name in made
+                }
+            )
     return encoded
 
 

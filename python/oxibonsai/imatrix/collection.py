@@ -62,9 +62,7 @@ def _run(
         engine.model, engine.kv_type, windows, collection.run, outputs=process_output
     )
     for done, _ in enumerate(read, 1):
-        yield Imatrix(
-            _entries(collection), datasets, chunk_count=done, chunk_size=len(windows[0])
-        )
+        yield Imatrix(_entries(collection), datasets, chunk_count=done, chunk_size=len(windows[0]))
 
 
 def _entries(collection: ImatrixCollection) -> dict[str, Entry]:
