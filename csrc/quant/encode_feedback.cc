@@ -20,11 +20,15 @@ constexpr int kTileRows = 16;      // share one look at the factor's rows
 constexpr int kTogether = 4;       // errors that one look at a row takes up
 
 // The first fit is of the weights as they come, the others of what the codes before them left.
+// Where weights share an entry of a codebook, parts of a block are fitted one behind the other:
+// each fit settles one more.
 constexpr int kFits = 3;
+constexpr int kPart = 64;
+constexpr int kPartFits = kMostWeights / kPart;
 
 // Where the largest weight of a block with one scale may go, in units of what the type's own
 // encoder chooses.
-constexpr int kScalePlaces = 24;
+constexpr int kScalePlaces = 12;
 constexpr float kLeastPlace = 0.2f;
 
 // How a block's weights follow from its codes: all that rounding needs to know.
@@ -128,7 +132,8 @@ class Rounder {
     std::vector<uint8_t> tried(traits(type_).bytes);
     std::memcpy(target, w, group_ * sizeof(float));
     double least = -1.0;
-    for (int fit = 0; fit < kFits; ++fit) {
+    const int fits = levels_.empty() ? kPartFits : kFits;
+    for (int fit = 0; fit < fits; ++fit) {
       float tried_errors[kMostWeights];
       limit(target);
       const double loss = try_fit(w, first, target, tried.data(), tried_errors);
@@ -163,7 +168,7 @@ class Rounder {
   }
 
   // Fits a block to the target; then rounds the weights, each with the errors before it. The
-  // target becomes what was rounded. Returns the sum of the errors' squares.
+  // target becomes what the next fit is of. Returns the sum of the errors' squares.
   double try_fit(const float* w, int64_t first, float* target, uint8_t* block,
                  float* errors) const {
     BlockParts parts{};
@@ -176,21 +181,29 @@ class Rounder {
       unpack_block(type_, block, &parts);
       if (has_one_scale()) parts.d = search_scale(target, weight_.data() + first, parts.d);
     }
+    float left[kMostWeights];  // of each weight by the errors before it
+    std::memcpy(left, w, group_ * sizeof(float));
     std::memcpy(target, w, group_ * sizeof(float));
     double loss = 0.0;
     for (int j = 0; j < group_; ++j) {
       const float* u = factor_ + (first + j) * cols_ + first;
       if (!grid) {
         const Line line = line_of(form_, parts, j);
-        const int code = levels_[0].nearest(target[j], line.scale, line.min);
+        const int code = levels_[0].nearest(left[j], line.scale, line.min);
         parts.code[j] = static_cast<uint8_t>(code);
         q[j] = line.scale * levels_[0].value[code] + line.min;
       }
-      errors[j] = (target[j] - q[j]) / u[j];
+      errors[j] = (left[j] - q[j]) / u[j];
       loss += static_cast<double>(errors[j]) * errors[j];
-      for (int k = j + 1; k < group_; ++k) target[k] -= errors[j] * u[k];
+      for (int k = j + 1; k < group_; ++k) left[k] -= errors[j] * u[k];
+      // Weights that are chosen together do not make up for each other.
+      if (grid)
+        for (int k = (j / kPart + 1) * kPart; k < group_; ++k) target[k] -= errors[j] * u[k];
     }
-    if (!grid) pack_block(type_, parts, block);
+    if (!grid) {
+      std::memcpy(target, left, group_ * sizeof(float));
+      pack_block(type_, parts, block);
+    }
     return loss;
   }
 
