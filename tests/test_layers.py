@@ -141,7 +141,7 @@ PYTHON = {
     "diffusion": _BELOW_ENGINE | {"convert", "quantize"},
     "evaluate": {"errors", "engine", "loading", "tokenizer", "chat", "chat_template", "sampling"},
     "imatrix": {"errors", "files", "engine", "models", "_core"},
-    "calibrate": {"errors", "devices", "engine", "models", "quantize", "_core"},
+    "calibrate": {"errors", "files", "devices", "engine", "models", "quantize", "_core"},
     "train": {"errors", "files", "convert"},
     "hf": _BELOW_ENGINE | {"engine", "chat", "export", "kernels"},
     "llm": {"errors", "tokenizer", "sampling", "output", "engine", "chat"},

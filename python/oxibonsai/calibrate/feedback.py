@@ -7,16 +7,16 @@ it write layouts of their own; blocks of GGUF come from ``csrc/quant/encode_feed
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from oxibonsai import _core
 from oxibonsai.calibrate.second_moments import SecondMoments, collect_moments
 from oxibonsai.errors import FormatError
+from oxibonsai.files.step_progress import StepProgress
 from oxibonsai.models import Model
 from oxibonsai.quantize import Plan
 from oxibonsai.quantize.blocks import Encoded, finite_rows, loss_of
 from oxibonsai.quantize.type_choice import Choice, layer_of
-
-Progress = Callable[[int, int, str], None]  # layers done, layers, the tensor
 
 
 def encode_with_feedback(
@@ -27,7 +27,7 @@ def encode_with_feedback(
     *,
     layers_at_once: int,
     threads: int,
-    progress: Progress,
+    progress: StepProgress,
 ) -> dict[str, Encoded]:
     """Encode the matrices of a model's layers.
 
@@ -39,7 +39,7 @@ def encode_with_feedback(
         layers_at_once: Layers whose inputs are collected in one pass over the text, behind those that
             are encoded already. 1 is what the paper does; more takes fewer passes and more memory.
         threads: Share out the rows; the bytes don't depend on them.
-        progress: Told after each tensor.
+        progress: Told after each tensor how many layers are done.
 
     Returns:
         The tensors that took feedback. Left out are experts, embeddings, the output, and types that
@@ -58,9 +58,8 @@ def encode_with_feedback(
     for first in range(0, len(numbers), layers_at_once):
         part = [c for n in numbers[first : first + layers_at_once] for c in layers[n]]
         moments = collect_moments(model, kv_type, windows, [c.tensor.name for c in part])
-        made = _encode_part(
-            plan, part, moments, threads, lambda name, at=first: progress(at, len(numbers), name)
-        )  # type: ignore[misc]
+        report = partial(progress, first, len(numbers))
+        made = _encode_part(plan, part, moments, threads, report)
         encoded |= made
         if first + layers_at_once < len(numbers):
             model = model.with_matrices(

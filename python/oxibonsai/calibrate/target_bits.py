@@ -22,6 +22,7 @@ from oxibonsai.calibrate.second_moments import Doubles, SecondMoments, collect_m
 from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine.windows import read_windows
 from oxibonsai.errors import RequestError
+from oxibonsai.files.step_progress import StepProgress
 from oxibonsai.models import Model
 from oxibonsai.quantize import Plan
 from oxibonsai.quantize.blocks import Bytes, Floats
@@ -39,7 +40,6 @@ _SAMPLE_ROWS = 64  # of each matrix, to measure its error in every type
 _PARTS = 4  # of the layers, each with sensitivities of its own
 _MEASURED_WINDOWS, _MEASURED_TOKENS = 2, 256
 
-Progress = Callable[[int, int, str], None]  # steps done, steps, the tensor or role
 LogProbs = npt.NDArray[np.float32]
 
 
@@ -77,7 +77,7 @@ def choose_types(
     fixed: Callable[[Tensor], bool],
     layers_at_once: int,
     threads: int,
-    progress: Progress,
+    progress: StepProgress,
 ) -> TypeChoices:
     """Choose types for the matrices of a model's layers.
 
@@ -200,7 +200,7 @@ def _measure(
     windows: Sequence[Sequence[int]],
     target_bits: float,
     layers_at_once: int,
-    progress: Progress,
+    progress: StepProgress,
 ) -> dict[str, Measured]:
     """Return what each matrix that a linear layer multiplies with loses in each type."""
     layers = sorted({_layer(c) for c in chosen})
@@ -256,7 +256,7 @@ def _sensitivities(
     measured: Mapping[str, Measured],
     windows: Sequence[Sequence[int]],
     threads: int,
-    progress: Progress,
+    progress: StepProgress,
 ) -> dict[str, float]:
     """Return each matrix's divergence for each unit of its output's error, by its name."""
     read = [window[:_MEASURED_TOKENS] for window in windows[:_MEASURED_WINDOWS]]
@@ -296,7 +296,9 @@ def _log_probs(
     def run(batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None) -> LogProbs:
         logits: LogProbs = program.run(batch, pools, slots)[name]
         shifted = logits - logits.max(axis=1, keepdims=True)
-        return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float32))
+        sums: LogProbs = np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float32)
+        found: LogProbs = shifted - np.log(sums)
+        return found
 
     read = read_windows(model, kv_type, windows, run, outputs=True)
     return [step for steps in read for step in steps]
