@@ -63,6 +63,16 @@ def test_outputs_are_nearer_than_those_of_the_encoder(
     assert output_error(weights, found, name, h) < 0.8 * output_error(weights, plain, name, h)
 
 
+def test_later_weights_of_a_codebooks_block_make_up_for_earlier_ones(
+    moments: SecondMoments, weights: Floats
+) -> None:
+    block = SecondMoments(moments.sums[:256, :256].copy(), moments.rows)
+    values, h = np.ascontiguousarray(weights[:, :256]), block.means()
+    plain = _core.encode(values, "IQ2_S", np.diag(h).astype(np.float32))
+    found = _core.encode_with_feedback(values, "IQ2_S", block.feedback_factor())
+    assert output_error(values, found, "IQ2_S", h) < 0.85 * output_error(values, plain, "IQ2_S", h)
+
+
 @pytest.mark.parametrize("name", ["Q4_0", "IQ2_XXS", "Q2_0_g64"])
 def test_bytes_do_not_depend_on_threads(name: str, moments: SecondMoments, weights: Floats) -> None:
     factor = moments.feedback_factor()
