@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from oxibonsai import _core
 from oxibonsai.architectures import bert, llama, olmo2, qwen3_reranker
-from oxibonsai.architectures.families import FAMILIES
+from oxibonsai.architectures.families import all_families
 from oxibonsai.architectures.rotary import read_rope
 from oxibonsai.architectures.schema.family import (
     Family,
@@ -35,7 +35,7 @@ import cases
 
 pytestmark = pytest.mark.hf
 
-BY_TYPE = {kind: family for family in FAMILIES for kind in family.model_types}
+BY_TYPE = {kind: family for family in all_families() for kind in family.model_types}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def names(family: Family[Any]) -> set[str]:
     return {family.kind, family.name, family.title, *family.model_types}
 
 
-KINDS = {"Mistral", "XLMRoberta", "Roberta"}.union(*map(names, FAMILIES))
+KINDS = {"Mistral", "XLMRoberta", "Roberta"}.union(*map(names, all_families()))
 CASES = [c for c in cases.ALL if c.kind.removesuffix("Text") in KINDS]
 NAMES = [c.name for c in CASES]
 # What transformers' configuration says and a GGUF file does not.
@@ -84,7 +84,7 @@ def stated(source: ModelFolder, fields: dict[str, Any]) -> ConfigJson:
 def test_every_family_has_a_case() -> None:
     kinds = {c.kind.removesuffix("Text") for c in CASES}
     within = {"qwen3vlmoe"}  # larger models alone have it, which other tests convert
-    lacking = [f for f in FAMILIES if not kinds & names(f) and f.name not in within]
+    lacking = [f for f in all_families() if not kinds & names(f) and f.name not in within]
     # Several cases are of RoBERTa's kind, by the names of others; rerankers are told by the files beside
     # config.json (tests/convert/test_qwen3_reranker.py).
     assert lacking == [bert.ROBERTA, qwen3_reranker.FAMILY]
@@ -173,7 +173,7 @@ def test_the_pass_asks_for_the_shapes_that_a_folder_has(
 
 @given(st.data())
 def test_a_family_s_config_json_fails_with_one_typed_error(data: st.DataObject) -> None:
-    family = data.draw(st.sampled_from(FAMILIES))
+    family = data.draw(st.sampled_from(all_families()))
     fields = {
         "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
@@ -195,7 +195,7 @@ def test_a_family_s_config_json_fails_with_one_typed_error(data: st.DataObject) 
 
 
 def test_every_model_type_of_a_family_is_converted_by_it() -> None:
-    for family in FAMILIES:
+    for family in all_families():
         whole = family.wrapper.model_types if family.wrapper else ()
         for kind in (*family.model_types, *whole):
             converter = CONVERTERS[kind]
@@ -224,7 +224,7 @@ def test_of_several_families_the_first_that_owns_a_model_describes_it(
 
 
 def test_the_config_of_a_family_that_is_saved_as_another_has_its_fields() -> None:
-    held = [(f, f.saved_as) for f in FAMILIES if f.saved_as is not None]
+    held = [(f, f.saved_as) for f in all_families() if f.saved_as is not None]
     assert held
     for family, other in held:
         assert issubclass(family.config, other.config)

@@ -11,21 +11,16 @@ import pytest
 
 import tiny_model
 import tokenizer_folders
-
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
-
-
-def oxibonsai(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], input=stdin, capture_output=True, text=True)
+from forked import run_oxibonsai
 
 
 def test_version_and_help() -> None:
-    assert oxibonsai("--version").stdout == "oxibonsai 0.1.0\n"
-    done = oxibonsai("--help")
+    assert run_oxibonsai("--version").stdout == "oxibonsai 0.1.0\n"
+    done = run_oxibonsai("--help")
     assert done.returncode == 0
     for command in ("run", "chat", "info", "tokenize", "detokenize", "verify", "bench", "cache"):
         assert command in done.stdout
-        assert oxibonsai(command, "--help").returncode == 0
+        assert run_oxibonsai(command, "--help").returncode == 0
 
 
 def test_version_imports_neither_numpy_nor_the_core() -> None:
@@ -40,7 +35,7 @@ def test_version_imports_neither_numpy_nor_the_core() -> None:
 
 
 def test_run_streams_text_to_stdout_and_timings_to_stderr(tiny_path: Path) -> None:
-    done = oxibonsai("run", "-m", str(tiny_path), "-p", "ab", "-n", "4", "--temp", "0", "--raw")
+    done = run_oxibonsai("run", "-m", str(tiny_path), "-p", "ab", "-n", "4", "--temp", "0", "--raw")
     assert done.returncode == 0
     assert "tok/s" in done.stderr
     assert "tok/s" not in done.stdout
@@ -48,21 +43,21 @@ def test_run_streams_text_to_stdout_and_timings_to_stderr(tiny_path: Path) -> No
 
 def test_run_shows_the_prompt_that_it_continues(tiny_path: Path) -> None:
     arguments = ("run", "-m", str(tiny_path), "ab", "-n", "4", "--temp", "0")
-    text = json.loads(oxibonsai(*arguments, "--raw", "--json").stdout)["text"]
-    assert oxibonsai(*arguments, "--raw").stdout == f"ab{text}\n"
-    assert oxibonsai(*arguments, "--raw", "--no-display-prompt").stdout == f"{text}\n"
-    beams = oxibonsai("run", "-m", str(tiny_path), "ab", "-n", "4", "--raw", "--beams", "2")
+    text = json.loads(run_oxibonsai(*arguments, "--raw", "--json").stdout)["text"]
+    assert run_oxibonsai(*arguments, "--raw").stdout == f"ab{text}\n"
+    assert run_oxibonsai(*arguments, "--raw", "--no-display-prompt").stdout == f"{text}\n"
+    beams = run_oxibonsai("run", "-m", str(tiny_path), "ab", "-n", "4", "--raw", "--beams", "2")
     assert beams.stdout.startswith("ab")
     # The answer to a question, or a structure, stands alone.
-    answer = json.loads(oxibonsai(*arguments, "--json").stdout)["text"]
-    assert oxibonsai(*arguments).stdout == f"{answer}\n"
-    chosen = oxibonsai("run", "-m", str(tiny_path), "ab", "--raw", "--choice", "abc")
+    answer = json.loads(run_oxibonsai(*arguments, "--json").stdout)["text"]
+    assert run_oxibonsai(*arguments).stdout == f"{answer}\n"
+    chosen = run_oxibonsai("run", "-m", str(tiny_path), "ab", "--raw", "--choice", "abc")
     assert chosen.stdout == "abc\n"
 
 
 def test_run_json_is_one_object_and_repeats(tiny_path: Path) -> None:
     arguments = ["run", "--model", str(tiny_path), "--json", "-n", "6", "-s", "7", "ab"]
-    first, second = oxibonsai(*arguments), oxibonsai(*arguments)
+    first, second = run_oxibonsai(*arguments), run_oxibonsai(*arguments)
     result = json.loads(first.stdout)
     assert set(result) == {
         "prompt_tokens", "tokens", "text", "finish_reason", "seed", "cached_tokens", "timings",
@@ -70,7 +65,7 @@ def test_run_json_is_one_object_and_repeats(tiny_path: Path) -> None:
     assert result["finish_reason"] in ("length", "stop")
     assert result["tokens"] == json.loads(second.stdout)["tokens"]
     assert result["prompt_tokens"][0] == 256  # <|im_start|>: the chat template is the default
-    raw = json.loads(oxibonsai(*arguments, "--raw").stdout)
+    raw = json.loads(run_oxibonsai(*arguments, "--raw").stdout)
     assert raw["prompt_tokens"] == [299]
 
 
@@ -78,54 +73,54 @@ def test_the_prompt_comes_from_a_file_or_stdin(tiny_path: Path, tmp_path: Path) 
     file = tmp_path / "prompt.txt"
     file.write_text("ab ab")
     base = ["run", "-m", str(tiny_path), "--json", "--raw", "-n", "1"]
-    from_file = json.loads(oxibonsai(*base, "-f", str(file)).stdout)
-    from_stdin = json.loads(oxibonsai(*base, stdin="ab ab").stdout)
+    from_file = json.loads(run_oxibonsai(*base, "-f", str(file)).stdout)
+    from_stdin = json.loads(run_oxibonsai(*base, stdin="ab ab").stdout)
     assert from_file["prompt_tokens"] == from_stdin["prompt_tokens"]
 
 
 def test_tokenize_and_detokenize(tiny_path: Path) -> None:
-    ids = json.loads(oxibonsai("tokenize", "-m", str(tiny_path), "--json", "abc é").stdout)[
+    ids = json.loads(run_oxibonsai("tokenize", "-m", str(tiny_path), "--json", "abc é").stdout)[
         "tokens"
     ]
-    done = oxibonsai("detokenize", "-m", str(tiny_path), "--json", *map(str, ids))
+    done = run_oxibonsai("detokenize", "-m", str(tiny_path), "--json", *map(str, ids))
     assert json.loads(done.stdout) == {"text": "abc é"}
 
 
 def test_tokenize_with_a_folder_that_holds_a_tokenizer_alone(tmp_path: Path) -> None:
     folder = tokenizer_folders.FOLDERS["clip"]
     base = ("tokenize", "-m", str(folder.write(tmp_path)), "--json")
-    ids = json.loads(oxibonsai(*base, "the Tea").stdout)["tokens"]
+    ids = json.loads(run_oxibonsai(*base, "the Tea").stdout)["tokens"]
     assert ids == folder.make().encode("the Tea").ids
 
 
 def test_info_names_what_the_file_holds(tiny_path: Path) -> None:
-    facts = json.loads(oxibonsai("info", "-m", str(tiny_path), "--json").stdout)
+    facts = json.loads(run_oxibonsai("info", "-m", str(tiny_path), "--json").stdout)
     assert facts["architecture"] == "qwen3"
     assert facts["config"]["hidden_size"] == tiny_model.HIDDEN
     assert facts["quant_types"][0]["type"] in ("Q1_0", "F32")
     assert facts["runs"] == "yes"
     assert facts["yarn"] is False
-    assert "qwen3" in oxibonsai("info", "-m", str(tiny_path)).stdout
+    assert "qwen3" in run_oxibonsai("info", "-m", str(tiny_path)).stdout
 
 
 def test_verify_accepts_a_whole_file_and_names_what_is_wrong(
     tiny_path: Path, tmp_path: Path
 ) -> None:
-    report = json.loads(oxibonsai("verify", "-m", str(tiny_path), "--json").stdout)
+    report = json.loads(run_oxibonsai("verify", "-m", str(tiny_path), "--json").stdout)
     assert report["shapes_checked"] is True
-    done = oxibonsai("verify", "-m", str(tiny_path), "--sha256", "0" * 64)
+    done = run_oxibonsai("verify", "-m", str(tiny_path), "--sha256", "0" * 64)
     assert done.returncode == 3
     assert report["sha256"] in done.stderr
     bad = tmp_path / "bad.gguf"
     scale = ((256, 128), 41, (b"\x00\x7c" + bytes(16)) * 256)
     tiny_model.write(bad, tensors={"blk.0.attn_q.weight": scale})
-    done = oxibonsai("verify", "-m", str(bad))
+    done = run_oxibonsai("verify", "-m", str(bad))
     assert done.returncode == 3
     assert "blk.0.attn_q.weight has 256 blocks" in done.stderr
 
 
 def test_bench_reports_rows(tiny_path: Path) -> None:
-    done = oxibonsai("bench", "-m", str(tiny_path), "-p", "16", "-n", "8", "-r", "2", "--json")
+    done = run_oxibonsai("bench", "-m", str(tiny_path), "-p", "16", "-n", "8", "-r", "2", "--json")
     report = json.loads(done.stdout)
     assert [r["test"] for r in report["rows"]] == ["pp16", "tg8"]
     generation = report["rows"][1]
@@ -136,17 +131,17 @@ def test_bench_reports_rows(tiny_path: Path) -> None:
 
 def test_bench_tells_what_the_time_goes_to(tiny_path: Path) -> None:
     line = ("bench", "-m", str(tiny_path), "-p", "16", "-n", "8", "-r", "1", "--profile")
-    rows = json.loads(oxibonsai(*line, "--json").stdout)["rows"]
+    rows = json.loads(run_oxibonsai(*line, "--json").stdout)["rows"]
     runs = {row["test"]: {op["op"]: op["runs"] for op in row["profile"]} for row in rows}
     assert runs["tg8"]["attend"] > runs["pp16"]["attend"] > 0
-    assert "linear" in oxibonsai(*line).stdout
+    assert "linear" in run_oxibonsai(*line).stdout
 
 
 def test_chat_commands(tiny_path: Path, tmp_path: Path) -> None:
     saved = tmp_path / "talk.json"
     talk = ["/system Be brief.", "ab", f"/save {saved}", "/reset", f"/load {saved}"]
     script = "\n".join([*talk, "/nonsense", "/load /nonexistent", "/exit", ""])
-    done = oxibonsai("chat", "-m", str(tiny_path), "-n", "4", "--seed", "1", stdin=script)
+    done = run_oxibonsai("chat", "-m", str(tiny_path), "-n", "4", "--seed", "1", stdin=script)
     assert done.returncode == 0
     messages = json.loads(saved.read_text())
     assert [m["role"] for m in messages] == ["system", "user", "assistant"]
@@ -157,7 +152,7 @@ def test_chat_commands(tiny_path: Path, tmp_path: Path) -> None:
 
 def test_chat_says_when_the_context_is_full(tiny_path: Path) -> None:
     script = "".join(f"{'ab ' * 60}{i}\n" for i in range(6)) + "ab " * 600 + "\n/exit\n"
-    done = oxibonsai("chat", "-m", str(tiny_path), "-n", "8", "--seed", "1", stdin=script)
+    done = run_oxibonsai("chat", "-m", str(tiny_path), "-n", "8", "--seed", "1", stdin=script)
     assert done.returncode == 0
     assert "oldest messages are left out" in done.stderr
     assert "too many for the context" in done.stderr
@@ -195,7 +190,7 @@ def test_errors_are_one_line_with_the_right_code(
     (tmp_path / "text.gguf").write_text("hello " * 100)
     places = {"TINY": tiny_path, "EMPTY": tmp_path / "empty", "TEXT": tmp_path / "text.gguf"}
     places["TINYX"] = tiny_path.with_name("tyni.gguf")
-    done = oxibonsai(*[str(places.get(a, a)) for a in arguments])
+    done = run_oxibonsai(*[str(places.get(a, a)) for a in arguments])
     assert done.returncode == code
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -206,7 +201,7 @@ def test_a_tier_that_does_not_exist_is_an_error_that_lists_those_that_do(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OXIBONSAI_ISA", "mmx")
-    done = oxibonsai("run", "-m", str(tiny_path), "ab")
+    done = run_oxibonsai("run", "-m", str(tiny_path), "ab")
     assert done.returncode == 3
     assert "available: scalar" in done.stderr
 
@@ -228,7 +223,7 @@ def test_a_tier_that_does_not_exist_is_an_error_that_lists_those_that_do(
 def test_options_that_would_do_nothing_are_refused(
     tiny_path: Path, arguments: list[str], message: str
 ) -> None:
-    done = oxibonsai("run", "-m", str(tiny_path), "ab", "-n", "4", *arguments)
+    done = run_oxibonsai("run", "-m", str(tiny_path), "ab", "-n", "4", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -236,8 +231,8 @@ def test_options_that_would_do_nothing_are_refused(
 
 def test_a_structure_that_was_cut_is_said_to_be(tiny_path: Path) -> None:
     run = ["run", "-m", str(tiny_path), "ab", "--choice", "abcdef"]
-    assert "not complete" not in oxibonsai(*run).stderr
-    assert "cut at a token limit" in oxibonsai(*run, "-n", "2").stderr
-    assert "cut at a stop string" in oxibonsai(*run, "--stop", "cd").stderr
-    assert json.loads(oxibonsai(*run, "--stop", "cd", "--json").stdout)["complete"] is False
-    assert json.loads(oxibonsai(*run, "--json").stdout)["complete"] is True
+    assert "not complete" not in run_oxibonsai(*run).stderr
+    assert "cut at a token limit" in run_oxibonsai(*run, "-n", "2").stderr
+    assert "cut at a stop string" in run_oxibonsai(*run, "--stop", "cd").stderr
+    assert json.loads(run_oxibonsai(*run, "--stop", "cd", "--json").stdout)["complete"] is False
+    assert json.loads(run_oxibonsai(*run, "--json").stdout)["complete"] is True

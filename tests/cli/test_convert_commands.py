@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
-
-
-def oxibonsai(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True)
+from forked import run_oxibonsai
 
 
 def test_a_model_is_split_and_merged(tiny_path: Path, tmp_path: Path) -> None:
-    done = oxibonsai("split", tiny_path, tmp_path / "m.gguf", "--max-size", "20K")
+    done = run_oxibonsai("split", tiny_path, tmp_path / "m.gguf", "--max-size", "20K")
     assert done.returncode == 0, done.stderr
     shards = sorted(tmp_path.glob("m-*.gguf"))
     assert len(shards) > 2
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == [str(s) for s in shards]
-    facts = json.loads(oxibonsai("info", "--json", "-m", shards[1]).stdout)
+    facts = json.loads(run_oxibonsai("info", "--json", "-m", shards[1]).stdout)
     assert facts["tensors"] == 24
-    assert oxibonsai("verify", "-m", shards[2]).returncode == 0
-    assert oxibonsai("merge", shards[1], tmp_path / "one.gguf").returncode == 0
-    assert oxibonsai("merge", *shards, tmp_path / "all.gguf").returncode == 0
+    assert run_oxibonsai("verify", "-m", shards[2]).returncode == 0
+    assert run_oxibonsai("merge", shards[1], tmp_path / "one.gguf").returncode == 0
+    assert run_oxibonsai("merge", *shards, tmp_path / "all.gguf").returncode == 0
     for name in ("one", "all"):
         assert (tmp_path / f"{name}.gguf").read_bytes() == tiny_path.read_bytes()
     shards[1].unlink()
-    done = oxibonsai("merge", shards[0], tmp_path / "x.gguf")
+    done = run_oxibonsai("merge", shards[0], tmp_path / "x.gguf")
     assert done.returncode == 3
     assert shards[1].name in done.stderr
 
@@ -36,13 +30,13 @@ def test_a_model_is_split_and_merged(tiny_path: Path, tmp_path: Path) -> None:
 def test_wrong_usage_is_said(tiny_path: Path, tmp_path: Path) -> None:
     for options in ([], ["--max-size", "2X"], ["--max-size", "0"], ["--max-tensors", "0"],
                     ["--max-size", "1G", "--max-tensors", "1"]):  # fmt: skip
-        done = oxibonsai("split", tiny_path, tmp_path / "m", *options)
+        done = run_oxibonsai("split", tiny_path, tmp_path / "m", *options)
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_types_are_named_in_any_case(tmp_path: Path) -> None:
-    done = oxibonsai("convert", tmp_path, tmp_path / "m.gguf", "--type", "PQ2_0")
+    done = run_oxibonsai("convert", tmp_path, tmp_path / "m.gguf", "--type", "PQ2_0")
     assert done.returncode == 3
     assert "has no config.json" in done.stderr

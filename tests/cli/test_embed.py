@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bert_folder
-
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
-
-
-def oxibonsai(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True)
+from forked import run_oxibonsai
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("bert")
     bert_folder.write(folder / "model")
-    done = oxibonsai("convert", str(folder / "model"), str(folder / "m.gguf"))
+    done = run_oxibonsai("convert", str(folder / "model"), str(folder / "m.gguf"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(folder / "m.gguf"))
     assert done.stderr == ""  # the bar is for terminals
@@ -32,7 +25,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def vectors(*arguments: str) -> np.ndarray:
-    done = oxibonsai("embed", *arguments)
+    done = run_oxibonsai("embed", *arguments)
     assert done.returncode == 0, done.stderr
     return np.array([[float(v) for v in line.split()] for line in done.stdout.splitlines()])
 
@@ -41,7 +34,7 @@ def test_a_line_a_text_and_the_same_in_json(model: str) -> None:
     lines = vectors("--model", model, "hello world", "unbelievable tea")
     assert lines.shape == (2, 128)
     assert np.allclose(np.linalg.norm(lines, axis=1), 1, atol=1e-6)
-    done = oxibonsai("embed", "-m", model, "--json", "hello world", "unbelievable tea")
+    done = run_oxibonsai("embed", "-m", model, "--json", "hello world", "unbelievable tea")
     assert np.array_equal(
         np.float32(json.loads(done.stdout)["embeddings"]), lines.astype(np.float32)
     )
@@ -60,8 +53,7 @@ def test_texts_come_from_a_file_or_stdin_too(model: str, tmp_path: Path) -> None
     (tmp_path / "texts").write_text("hello world\ntea\n")
     expected = vectors("-m", model, "hello world", "tea")
     assert np.array_equal(vectors("-m", model, "--file", str(tmp_path / "texts")), expected)
-    line = [*COMMAND, "embed", "-m", model, "--file", "-", "hello world"]
-    piped = subprocess.run(line, input="tea\n", capture_output=True, text=True, check=True)
+    piped = run_oxibonsai("embed", "-m", model, "--file", "-", "hello world", stdin="tea\n")
     rows = [[float(v) for v in line.split()] for line in piped.stdout.splitlines()]
     assert np.array_equal(np.array(rows), expected)
 
@@ -71,7 +63,7 @@ def test_type_f32_is_twice_as_large_as_f16(model: str, tmp_path: Path) -> None:
     sizes = {}
     for kind in ("f32", "f16"):
         out = tmp_path / f"{kind}.gguf"
-        assert oxibonsai("convert", str(folder), str(out), "--type", kind).returncode == 0
+        assert run_oxibonsai("convert", str(folder), str(out), "--type", kind).returncode == 0
         sizes[kind] = out.stat().st_size
     assert sizes["f32"] > 1.6 * sizes["f16"]
 
@@ -96,7 +88,7 @@ def test_what_fails_is_one_line(model: str, tmp_path: Path) -> None:
         ),
         (["run", "-m", model, "-p", "tea", "--raw"], 3, "is an encoder"),
     ):
-        done = oxibonsai(*arguments)
+        done = run_oxibonsai(*arguments)
         assert (done.returncode, done.stdout) == (code, "")
         assert sentence in done.stderr
         assert done.stderr.count("\n") == 1

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
-
-
-def oxibonsai(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], input=stdin, capture_output=True, text=True)
+from forked import run_oxibonsai
 
 
 def run(path: Path, *arguments: str) -> dict[str, Any]:
-    done = oxibonsai("run", "-m", str(path), "ab ab ab", "--json", "-s", "1", *arguments)
+    done = run_oxibonsai("run", "-m", str(path), "ab ab ab", "--json", "-s", "1", *arguments)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -42,7 +36,7 @@ def test_samples_best_of_and_beams(tiny_path: Path) -> None:
     assert [s["seed"] for s in samples] == [1, 2, 3]
     best = run(tiny_path, "-n", "8", "--best-of", "3", "--temp", "1")
     assert best["tokens"] in [s["tokens"] for s in samples]
-    done = oxibonsai(
+    done = run_oxibonsai(
         "run", "-m", str(tiny_path), "ab", "--json", "-n", "4", "--beams", "3", "--raw"
     )
     beams = json.loads(done.stdout)["beams"]
@@ -61,13 +55,13 @@ def test_structures(tiny_path: Path, option: str, value: str | None, texts: list
 
 def test_a_context_shift_is_said(tiny_path: Path) -> None:
     arguments = ("run", "-m", str(tiny_path), "ab", "-c", "64", "-n", "100", "--ignore-eos")
-    done = oxibonsai(*arguments, "--context-shift")
+    done = run_oxibonsai(*arguments, "--context-shift")
     assert "context shift after" in done.stderr
-    assert "context shift" not in oxibonsai(*arguments).stderr
+    assert "context shift" not in run_oxibonsai(*arguments).stderr
 
 
 def test_a_cut_document_is_said(tiny_path: Path) -> None:
-    done = oxibonsai("run", "-m", str(tiny_path), "ab", "-n", "2", "--regex", "a{50}")
+    done = run_oxibonsai("run", "-m", str(tiny_path), "ab", "-n", "2", "--regex", "a{50}")
     assert "it is not complete" in done.stderr
 
 
@@ -94,7 +88,7 @@ def test_a_cut_document_is_said(tiny_path: Path) -> None:
 def test_options_that_contradict_each_other(
     tiny_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    done = oxibonsai("run", "-m", str(tiny_path), "ab", *arguments)
+    done = run_oxibonsai("run", "-m", str(tiny_path), "ab", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -103,15 +97,15 @@ def test_options_that_contradict_each_other(
 @pytest.mark.parametrize("name", ["chat.snapshot", "chat.json"])
 def test_a_chat_goes_on_where_it_was_saved(tiny_path: Path, tmp_path: Path, name: str) -> None:
     base = ("chat", "-m", str(tiny_path), "--temp", "0", "-n", "12")
-    whole = oxibonsai(*base, stdin="ab\nba\n")
-    first = oxibonsai(*base, "--save", str(tmp_path / name), stdin="ab\n")
-    second = oxibonsai(*base, "--load", str(tmp_path / name), stdin="ba\n")
+    whole = run_oxibonsai(*base, stdin="ab\nba\n")
+    first = run_oxibonsai(*base, "--save", str(tmp_path / name), stdin="ab\n")
+    second = run_oxibonsai(*base, "--load", str(tmp_path / name), stdin="ba\n")
     assert first.returncode == second.returncode == 0
     assert first.stdout + second.stdout == whole.stdout
 
 
 def test_a_chat_of_another_kind_is_refused(tiny_path: Path, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("no snapshot")
-    done = oxibonsai("chat", "-m", str(tiny_path), "--load", str(tmp_path / "other"), stdin="")
+    done = run_oxibonsai("chat", "-m", str(tiny_path), "--load", str(tmp_path / "other"), stdin="")
     assert done.returncode == 3
     assert "is no snapshot" in done.stderr

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import adapters
+from forked import run_oxibonsai
 
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
 GREEDY = ("--raw", "--temp", "0", "-n", "12", "--ignore-eos", "--json", "ab")
-
-
-def oxibonsai(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True)
 
 
 def test_texts_are_those_of_the_adapted_model(tiny_path: Path, tmp_path: Path) -> None:
@@ -22,7 +16,7 @@ def test_texts_are_those_of_the_adapted_model(tiny_path: Path, tmp_path: Path) -
     adapters.write(adapter, adapters.tensors_of(adapters.random_pairs()))
 
     def tokens(*options: str | Path) -> list[int]:
-        done = oxibonsai("run", "-m", tiny_path, *options, *GREEDY)
+        done = run_oxibonsai("run", "-m", tiny_path, *options, *GREEDY)
         assert done.returncode == 0, done.stderr
         found: list[int] = json.loads(done.stdout)["tokens"]
         return found
@@ -37,10 +31,10 @@ def test_texts_are_those_of_the_adapted_model(tiny_path: Path, tmp_path: Path) -
 
 def test_wrong_usage_and_wrong_files_have_their_exit_codes(tiny_path: Path) -> None:
     for scaled in ("a.gguf", "a.gguf:x", "a.gguf:nan"):
-        done = oxibonsai("run", "-m", tiny_path, "--lora-scaled", scaled, *GREEDY)
+        done = run_oxibonsai("run", "-m", tiny_path, "--lora-scaled", scaled, *GREEDY)
         assert done.returncode == 2
         assert "a.gguf" in done.stderr
         assert len(done.stderr.splitlines()) == 1
-    done = oxibonsai("run", "-m", tiny_path, "--lora", tiny_path, *GREEDY)
+    done = run_oxibonsai("run", "-m", tiny_path, "--lora", tiny_path, *GREEDY)
     assert done.returncode == 3
     assert "it is no adapter" in done.stderr

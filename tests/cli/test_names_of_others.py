@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,50 +10,39 @@ import pytest
 from click.shell_completion import ShellComplete
 
 import tiny_model
+from forked import run_oxibonsai
 from oxibonsai.cli import progress as cli_progress
 from oxibonsai.cli.main import _run as run_command
 from oxibonsai.cli.output import WordWrap
 from oxibonsai.cli.serve import serve
 
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
-
-
-def oxibonsai(
-    *arguments: str, stdin: str = "", **environment: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
-
 
 def test_a_model_needs_no_option_where_nothing_else_could_be_meant(tiny_path: Path) -> None:
-    named = json.loads(oxibonsai("info", "-m", str(tiny_path), "--json").stdout)
-    assert json.loads(oxibonsai("info", str(tiny_path), "--json").stdout) == named
-    assert oxibonsai("verify", str(tiny_path)).returncode == 0
-    talk = oxibonsai("chat", str(tiny_path), "-n", "2", "--json", stdin="ab\n/bye\n")
+    named = json.loads(run_oxibonsai("info", "-m", str(tiny_path), "--json").stdout)
+    assert json.loads(run_oxibonsai("info", str(tiny_path), "--json").stdout) == named
+    assert run_oxibonsai("verify", str(tiny_path)).returncode == 0
+    talk = run_oxibonsai("chat", str(tiny_path), "-n", "2", "--json", stdin="ab\n/bye\n")
     assert json.loads(talk.stdout)["completion_tokens"] <= 2
-    measured = oxibonsai("bench", "-p", "8", str(tiny_path), "-n", "2", "-r", "1", "--json")
+    measured = run_oxibonsai("bench", "-p", "8", str(tiny_path), "-n", "2", "-r", "1", "--json")
     assert json.loads(measured.stdout)["model"] == str(tiny_path)
-    twice = oxibonsai("bench", "-m", "seedling-1bit", str(tiny_path))
+    twice = run_oxibonsai("bench", "-m", "seedling-1bit", str(tiny_path))
     assert twice.returncode == 2
     assert "two models are named" in twice.stderr
 
 
 def test_options_of_llama_cpp(tiny_path: Path) -> None:
     plain = ["run", "-m", str(tiny_path), "--raw", "--json", "-n", "6", "--temp", "0"]
-    expected = json.loads(oxibonsai(*plain, "-t", "1", "--kv-type", "q8_0", "ab").stdout)["tokens"]
+    expected = json.loads(run_oxibonsai(*plain, "-t", "1", "--kv-type", "q8_0", "ab").stdout)[
+        "tokens"
+    ]
     more = ["-fa", "on", "--jinja", "-b", "512", "-ub", "64", "--no-mmap", "--mlock", "-tb", "2"]
     more += ["-ctk", "q8_0", "-ctv", "q8_0", "--n-ctx", "64", "-t", "-1"]
-    done = oxibonsai(*plain, *more, "ab")
+    done = run_oxibonsai(*plain, *more, "ab")
     assert json.loads(done.stdout)["tokens"] == expected
     for name in ("--batch-size", "--ubatch-size", "--no-mmap", "--mlock", "--threads-batch"):
         assert f"{name} has no effect: " in done.stderr
     assert "flash" not in done.stderr
-    assert "one attention" in oxibonsai(*plain, "-fa", "off", "ab").stderr
+    assert "one attention" in run_oxibonsai(*plain, "-fa", "off", "ab").stderr
 
 
 @pytest.fixture
@@ -120,7 +107,7 @@ def test_a_grammar_on_the_command_line(tiny_path: Path, capsys: pytest.CaptureFi
 
 def test_no_limit_but_the_context(tiny_path: Path) -> None:
     arguments = ["run", "-m", str(tiny_path), "--raw", "--json", "--ignore-eos", "-c", "48"]
-    found = json.loads(oxibonsai(*arguments, "-n", "-1", "ab").stdout)
+    found = json.loads(run_oxibonsai(*arguments, "-n", "-1", "ab").stdout)
     assert (len(found["tokens"]), found["finish_reason"]) == (47, "length")
 
 
@@ -142,7 +129,7 @@ def test_list_names_what_is_on_the_disk(tmp_path: Path, tiny_path: Path) -> None
         "OXIBONSAI_CACHE": str(cache),
         "OXIBONSAI_MODEL": str(tiny_path),
     }
-    done = oxibonsai("list", "--json", **environment)
+    done = run_oxibonsai("list", "--json", **environment)
     models = json.loads(done.stdout)["models"]
     names = [m["name"] for m in models]
     assert names == [
@@ -154,9 +141,11 @@ def test_list_names_what_is_on_the_disk(tmp_path: Path, tiny_path: Path) -> None
     ]
     assert models[0]["bytes"] == models[1]["bytes"] == tiny_path.stat().st_size
     for name in names:  # each is what --model takes
-        assert oxibonsai("info", name, "--json", HF_HUB_OFFLINE="1", **environment).returncode == 0
-    assert names[1] in oxibonsai("list", **environment).stdout
-    only = json.loads(oxibonsai("list", str(kept), "--json", **environment).stdout)["models"]
+        assert (
+            run_oxibonsai("info", name, "--json", HF_HUB_OFFLINE="1", **environment).returncode == 0
+        )
+    assert names[1] in run_oxibonsai("list", **environment).stdout
+    only = json.loads(run_oxibonsai("list", str(kept), "--json", **environment).stdout)["models"]
     assert [m["name"] for m in only] == [str(kept / "from-the-web.gguf")]
 
 
@@ -177,7 +166,7 @@ def test_commands_of_a_chat(tiny_path: Path) -> None:
         "not read",
     ]
     stdin = "\n".join(lines)
-    done = oxibonsai("chat", str(tiny_path), "-n", "3", "--json", stdin=stdin)
+    done = run_oxibonsai("chat", str(tiny_path), "-n", "3", "--json", stdin=stdin)
     assert done.returncode == 0
     first, again = map(json.loads, done.stdout.splitlines())
     assert first["content"] == again["content"]  # greedy
@@ -197,9 +186,9 @@ def test_commands_of_a_chat(tiny_path: Path) -> None:
 def test_another_answer_has_another_seed_and_a_speed(tiny_path: Path) -> None:
     stdin = "ab\n/regen\n/regen\n/exit\n"
     arguments = ["chat", str(tiny_path), "-n", "8", "--seed", "5", "--temp", "1.5"]
-    answers = oxibonsai(*arguments, "--json", stdin=stdin).stdout.splitlines()
+    answers = run_oxibonsai(*arguments, "--json", stdin=stdin).stdout.splitlines()
     assert [json.loads(a)["seed"] for a in answers] == [5, 6, 7]
-    assert oxibonsai(*arguments, stdin=stdin).stderr.count(" tok/s]") == 3
+    assert run_oxibonsai(*arguments, stdin=stdin).stderr.count(" tok/s]") == 3
 
 
 @pytest.mark.parametrize(
@@ -222,24 +211,26 @@ def test_what_writes_files_says_so_as_json_and_never_returns_the_carriage(
     tiny_path: Path, tmp_path: Path
 ) -> None:
     q8, parts, whole = tmp_path / "q8.gguf", tmp_path / "part", tmp_path / "whole.gguf"
-    done = oxibonsai("quantize", str(tiny_path), str(q8), "Q8_0", "--json", "--allow-requantize")
+    done = run_oxibonsai(
+        "quantize", str(tiny_path), str(q8), "Q8_0", "--json", "--allow-requantize"
+    )
     assert json.loads(done.stdout)["bytes"] == q8.stat().st_size
     assert "\r" not in done.stderr + done.stdout
-    plan = oxibonsai("quantize", str(tiny_path), str(q8), "Q8_0", "--json", "--dry-run")
+    plan = run_oxibonsai("quantize", str(tiny_path), str(q8), "Q8_0", "--json", "--dry-run")
     assert len(json.loads(plan.stdout)["tensors"]) == len(tiny_model.tensor_names())
-    done = oxibonsai("split", str(q8), str(parts), "--max-tensors", "9", "--json")
+    done = run_oxibonsai("split", str(q8), str(parts), "--max-tensors", "9", "--json")
     files = json.loads(done.stdout)["files"]
     assert len(files) > 1
-    done = oxibonsai("merge", files[0]["path"], str(whole), "--json")
+    done = run_oxibonsai("merge", files[0]["path"], str(whole), "--json")
     assert json.loads(done.stdout) == {"path": str(whole), "bytes": whole.stat().st_size}
     assert "\r" not in done.stderr + done.stdout
 
 
 def test_help_has_panels_and_examples() -> None:
     for command in ("run", "chat", "list", "convert", "serve"):
-        shown = oxibonsai(command, "--help").stdout
+        shown = run_oxibonsai(command, "--help").stdout
         assert f"oxibonsai {command}" in shown.partition("Examples:")[2]
-    shown = oxibonsai("run", "--help").stdout
+    shown = run_oxibonsai("run", "--help").stdout
     for panel in ("Model", "Sampling", "Further sampling", "Conversation", "Machine"):
         assert f"─ {panel} ─" in shown
 
@@ -252,34 +243,34 @@ def test_a_toml_file_has_options_and_the_command_line_goes_before(
         f'model = "{tiny_path}"\nmax-tokens = 3\nignore_eos = true\ntemp = 0\nraw = true\n'
     )
     arguments = ["run", "--config", str(config), "--json", "ab"]
-    found = json.loads(oxibonsai(*arguments).stdout)
+    found = json.loads(run_oxibonsai(*arguments).stdout)
     assert (len(found["tokens"]), found["prompt_tokens"]) == (3, [299])
-    assert len(json.loads(oxibonsai(*arguments, "-n", "5").stdout)["tokens"]) == 5
+    assert len(json.loads(run_oxibonsai(*arguments, "-n", "5").stdout)["tokens"]) == 5
     config.write_text("max_tokenz = 3\n")
-    done = oxibonsai(*arguments)
+    done = run_oxibonsai(*arguments)
     assert done.returncode == 2
     assert "did you mean max_tokens?" in done.stderr
     config.write_text("max_tokens = \n")
-    assert "is not TOML" in oxibonsai(*arguments).stderr
+    assert "is not TOML" in run_oxibonsai(*arguments).stderr
 
 
 def test_shells_complete_commands_and_options() -> None:
-    script = oxibonsai("completion", "bash").stdout
+    script = run_oxibonsai("completion", "bash").stdout
     assert "_OXIBONSAI_COMPLETE=bash_complete" in script
     words = {
         "_OXIBONSAI_COMPLETE": "bash_complete",
         "COMP_WORDS": "oxibonsai ver",
         "COMP_CWORD": "1",
     }
-    assert oxibonsai(**words).stdout.split() == ["plain,verify"]
+    assert run_oxibonsai(**words).stdout.split() == ["plain,verify"]
     words |= {"COMP_WORDS": "oxibonsai run --kv-ty", "COMP_CWORD": "2"}
-    assert oxibonsai(**words).stdout.split() == ["plain,--kv-type"]
+    assert run_oxibonsai(**words).stdout.split() == ["plain,--kv-type"]
     words |= {"COMP_WORDS": "oxibonsai info seedling-t", "COMP_CWORD": "2"}
-    assert oxibonsai(**words).stdout.split() == ["plain,seedling-ternary"]
+    assert run_oxibonsai(**words).stdout.split() == ["plain,seedling-ternary"]
     words |= {"COMP_WORDS": "oxibonsai run -m mod", "COMP_CWORD": "3"}
-    assert oxibonsai(**words).stdout.split() == ["file,mod"]
+    assert run_oxibonsai(**words).stdout.split() == ["file,mod"]
     words |= {"COMP_WORDS": "oxibonsai quantize a b Q4_K_", "COMP_CWORD": "4"}
-    assert oxibonsai(**words).stdout.split() == ["plain,Q4_K_S", "plain,Q4_K_M"]
+    assert run_oxibonsai(**words).stdout.split() == ["plain,Q4_K_S", "plain,Q4_K_M"]
 
 
 @pytest.mark.parametrize(
@@ -306,20 +297,20 @@ def test_a_safetensors_file_is_converted_with_its_folder(tmp_path: Path) -> None
 
     folder = tmp_path / "model"
     hf_folders.save(hf_folders.CASES[0], folder)
-    done = oxibonsai(
+    done = run_oxibonsai(
         "convert", str(folder / "model.safetensors"), str(tmp_path / "a.gguf"), "--json"
     )
     assert json.loads(done.stdout)["path"] == str(tmp_path / "a.gguf"), done.stderr
     assert "\r" not in done.stderr
-    assert oxibonsai("convert", str(folder), str(tmp_path / "b.gguf")).returncode == 0
+    assert run_oxibonsai("convert", str(folder), str(tmp_path / "b.gguf")).returncode == 0
     assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
     (folder / "other.safetensors").write_bytes(b"")
-    done = oxibonsai("convert", str(folder / "model.safetensors"), str(tmp_path / "c.gguf"))
+    done = run_oxibonsai("convert", str(folder / "model.safetensors"), str(tmp_path / "c.gguf"))
     assert done.returncode == 2
     assert "other.safetensors too" in done.stderr
     (folder / "other.safetensors").unlink()
     (folder / "config.json").unlink()
-    done = oxibonsai("convert", str(folder / "model.safetensors"), str(tmp_path / "c.gguf"))
+    done = run_oxibonsai("convert", str(folder / "model.safetensors"), str(tmp_path / "c.gguf"))
     assert "no config.json beside it" in done.stderr
 
 

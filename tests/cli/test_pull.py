@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,18 +18,10 @@ import hub_server
 import lying_server
 from lying_server import Web, serve, sha256, status
 
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
+from forked import run_oxibonsai
+
 DATA = bytes(range(256)) * 1000
 LARGE = 8 << 20  # bytes of weights that nobody should fetch
-
-
-def oxibonsai(
-    *arguments: object, cwd: Path | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment},
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -62,13 +52,15 @@ def large_model(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def test_a_file_is_pulled_to_where_it_should_be(web: Web, tmp_path: Path) -> None:
-    done = oxibonsai("pull", web.url, cwd=tmp_path)
+    done = run_oxibonsai("pull", web.url, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "file.bin\n", "")
     assert (tmp_path / "file.bin").read_bytes() == DATA
-    done = oxibonsai("pull", web.url, "-o", tmp_path / "named", "--sha256", sha256(DATA).upper())
+    done = run_oxibonsai(
+        "pull", web.url, "-o", tmp_path / "named", "--sha256", sha256(DATA).upper()
+    )
     assert done.stdout == f"{tmp_path / 'named'}\n"
     (tmp_path / "folder").mkdir()
-    report = json.loads(oxibonsai("pull", web.url, "-o", tmp_path / "folder", "--json").stdout)
+    report = json.loads(run_oxibonsai("pull", web.url, "-o", tmp_path / "folder", "--json").stdout)
     place = tmp_path / "folder" / "file.bin"
     assert report == {"path": str(place), "bytes": len(DATA), "sha256": sha256(DATA)}
     assert place.read_bytes() == DATA
@@ -77,7 +69,7 @@ def test_a_file_is_pulled_to_where_it_should_be(web: Web, tmp_path: Path) -> Non
 def test_what_is_there_with_the_right_hash_is_not_fetched(web: Web, tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_bytes(DATA)
-    assert oxibonsai("pull", web.url, "-o", place, "--sha256", sha256(DATA)).returncode == 0
+    assert run_oxibonsai("pull", web.url, "-o", place, "--sha256", sha256(DATA)).returncode == 0
     assert web.ranges == []
 
 
@@ -86,18 +78,18 @@ def test_a_model_of_the_hub_is_pulled(hub: hub_server.Hub, tmp_path: Path) -> No
     shards = [f"m-{i:05d}-of-00002.gguf" for i in (1, 2)]
     hub.repositories["org/split"] = {name: name.encode() for name in shards}
     home = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home")}
-    cached = oxibonsai("pull", "hf:org/one", "--sha256", sha256(DATA), **home)
+    cached = run_oxibonsai("pull", "hf:org/one", "--sha256", sha256(DATA), **home)
     assert Path(cached.stdout.strip()).read_bytes() == DATA
     assert Path(cached.stdout.strip()).name == "only.gguf"
-    wrong = oxibonsai("pull", "hf:org/one", "--sha256", "0" * 64, **home)
+    wrong = run_oxibonsai("pull", "hf:org/one", "--sha256", "0" * 64, **home)
     assert (wrong.returncode, wrong.stdout) == (3, "")
-    assert oxibonsai("pull", "hf:org/one", "-o", tmp_path / "a.gguf", **home).returncode == 0
+    assert run_oxibonsai("pull", "hf:org/one", "-o", tmp_path / "a.gguf", **home).returncode == 0
     assert (tmp_path / "a.gguf").read_bytes() == DATA
     (tmp_path / "both").mkdir()
-    done = oxibonsai("pull", "hf:org/split", "-o", tmp_path / "both", **home)
+    done = run_oxibonsai("pull", "hf:org/split", "-o", tmp_path / "both", **home)
     assert done.stdout == f"{tmp_path / 'both' / shards[0]}\n"
     assert sorted(p.name for p in (tmp_path / "both").iterdir()) == shards
-    done = oxibonsai("pull", "hf:org/split", "-o", tmp_path / "b.gguf", **home)
+    done = run_oxibonsai("pull", "hf:org/split", "-o", tmp_path / "b.gguf", **home)
     assert "has 2 files: --output must be a folder" in done.stderr
 
 
@@ -116,7 +108,7 @@ def test_a_model_of_the_hub_is_pulled(hub: hub_server.Hub, tmp_path: Path) -> No
 def test_errors_are_one_line_and_leave_nothing(
     web: Web, arguments: list[str], code: int, message: str, tmp_path: Path
 ) -> None:
-    done = oxibonsai("pull", *(a.replace("URL", web.url) for a in arguments), cwd=tmp_path)
+    done = run_oxibonsai("pull", *(a.replace("URL", web.url) for a in arguments), cwd=tmp_path)
     assert message in done.stderr
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.count("\n") == 1
@@ -124,7 +116,7 @@ def test_errors_are_one_line_and_leave_nothing(
 
 
 def test_a_url_where_a_model_should_be_must_name_a_gguf_file(web: Web) -> None:
-    done = oxibonsai("run", "-m", web.url, "ab")
+    done = run_oxibonsai("run", "-m", web.url, "ab")
     assert done.returncode == 3
     assert "names no GGUF file" in done.stderr
 
@@ -135,17 +127,17 @@ def test_a_gguf_file_on_the_web_is_a_model_and_fetched_once(
     web.script = [serve(tiny_path.read_bytes())]
     url = web.url.replace("file.bin", "tiny.gguf")
     arguments = ["run", "-m", url, "--raw", "--json", "-n", "3", "--temp", "0", "ab"]
-    first = oxibonsai(*arguments, OXIBONSAI_CACHE=str(tmp_path))
+    first = run_oxibonsai(*arguments, OXIBONSAI_CACHE=str(tmp_path))
     assert first.returncode == 0, first.stderr
     assert "\r" not in first.stderr
     sent = web.sent
-    again = oxibonsai(*arguments, OXIBONSAI_CACHE=str(tmp_path))
+    again = run_oxibonsai(*arguments, OXIBONSAI_CACHE=str(tmp_path))
     assert json.loads(again.stdout)["tokens"] == json.loads(first.stdout)["tokens"]
     assert web.sent == sent
 
 
 def facts(place: object, **environment: str) -> dict[str, object]:
-    done = oxibonsai("info", "-m", place, "--json", **environment)
+    done = run_oxibonsai("info", "-m", place, "--json", **environment)
     assert done.returncode == 0, done.stderr
     report: dict[str, object] = json.loads(done.stdout)
     return report
@@ -186,17 +178,17 @@ def test_info_of_the_hub_takes_the_cache_where_the_hub_is_off(
 ) -> None:
     hub.repositories["org/one"] = {"tiny.gguf": tiny_path.read_bytes()}
     home = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)}
-    path = oxibonsai("pull", "hf:org/one", **home).stdout.strip()
+    path = run_oxibonsai("pull", "hf:org/one", **home).stdout.strip()
     assert facts("hf:org/one", HF_HUB_OFFLINE="1", **home)["file"] == path
 
 
 def test_info_of_a_remote_file_that_is_none_is_one_line(web: Web) -> None:
-    done = oxibonsai("info", "-m", web.url)
+    done = run_oxibonsai("info", "-m", web.url)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
     assert done.stderr.startswith(f"oxibonsai: {web.url}")
     assert web.sent <= 1 << 17
     web.script = [status(404)]
-    done = oxibonsai("info", "-m", web.url)
+    done = run_oxibonsai("info", "-m", web.url)
     assert "refused with status 404" in done.stderr
 
 

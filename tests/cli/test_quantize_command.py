@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +10,11 @@ import pytest
 import bert_folder
 import float_model
 import oxibonsai
+from forked import run_oxibonsai
 from oxibonsai import _core
 from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.imatrix import Entry, Imatrix, write_imatrix
 from oxibonsai.quantize import quantize
-
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
-
-
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +27,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_is_quantized(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.gguf"
     options = ("--tensor-type", r"blk\.0\.=q8_0", "--token-embedding-type", "f16", "--threads", "2")
-    done = run("quantize", source, out, "q4_k_m", *options)
+    done = run_oxibonsai("quantize", source, out, "q4_k_m", *options)
     assert done.returncode == 0, done.stderr
     types = {t.name: t.quant_type for t in GgufModel.open(out).tensors}
     assert types["token_embd.weight"] == "F16"
@@ -57,7 +50,7 @@ def test_a_model_is_quantized(source: Path, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_shows_everything_and_writes_nothing(source: Path, tmp_path: Path) -> None:
-    done = run("quantize", source, tmp_path / "m.gguf", "q4_k_s", "--dry-run")
+    done = run_oxibonsai("quantize", source, tmp_path / "m.gguf", "q4_k_s", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.iterdir()) == []
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if " x " in line}
@@ -74,7 +67,7 @@ def test_a_dry_run_shows_everything_and_writes_nothing(source: Path, tmp_path: P
 
 
 def test_destruction_is_loud_and_comes_before_the_work(source: Path, tmp_path: Path) -> None:
-    done = run("quantize", source, tmp_path / "m.gguf", "q1_0", "--dry-run")
+    done = run_oxibonsai("quantize", source, tmp_path / "m.gguf", "q1_0", "--dry-run")
     assert done.returncode == 0
     assert "Q1_0 DESTROYS THIS MODEL: its weights are not binary. Expected error" in done.stderr
 
@@ -82,8 +75,8 @@ def test_destruction_is_loud_and_comes_before_the_work(source: Path, tmp_path: P
 def test_a_quantized_source_is_said_unless_it_is_allowed(source: Path, tmp_path: Path) -> None:
     quantize(GgufModel.open(source), tmp_path / "q8.gguf", "q8_0")
     command = ("quantize", tmp_path / "q8.gguf", tmp_path / "m.gguf", "q5_0")
-    assert "quantized already (Q8_0)" in run(*command).stderr
-    assert "quantized already" not in run(*command, "--allow-requantize").stderr
+    assert "quantized already (Q8_0)" in run_oxibonsai(*command).stderr
+    assert "quantized already" not in run_oxibonsai(*command, "--allow-requantize").stderr
 
 
 @pytest.mark.parametrize(
@@ -99,7 +92,7 @@ def test_a_quantized_source_is_said_unless_it_is_allowed(source: Path, tmp_path:
 def test_what_can_not_be_is_said_in_one_line(
     arguments: list[str], code: int, sentence: str, source: Path, tmp_path: Path
 ) -> None:
-    done = run("quantize", source, tmp_path / "m.gguf", *arguments)
+    done = run_oxibonsai("quantize", source, tmp_path / "m.gguf", *arguments)
     assert done.returncode == code
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -110,7 +103,7 @@ def test_what_can_not_be_is_said_in_one_line(
 def test_types_that_need_an_importance_matrix_say_so(
     type_name: str, source: Path, tmp_path: Path
 ) -> None:
-    done = run("quantize", source, tmp_path / "m.gguf", type_name, "--pure")
+    done = run_oxibonsai("quantize", source, tmp_path / "m.gguf", type_name, "--pure")
     assert done.returncode == 2
     assert "needs an importance matrix: make one with oxibonsai imatrix" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -128,7 +121,7 @@ def test_an_importance_matrix_is_used_and_recorded(source: Path, tmp_path: Path)
     }
     write_imatrix(Imatrix(entries, datasets=("calibration.txt",)), tmp_path / "im.gguf")
     out = tmp_path / "m.gguf"
-    done = run("quantize", source, out, "q4_0", "--imatrix", tmp_path / "im.gguf")
+    done = run_oxibonsai("quantize", source, out, "q4_0", "--imatrix", tmp_path / "im.gguf")
     assert done.returncode == 0, done.stderr
     made = GgufModel.open(out)
     assert made.get("quantize.imatrix.file") == str(tmp_path / "im.gguf")
@@ -138,8 +131,8 @@ def test_an_importance_matrix_is_used_and_recorded(source: Path, tmp_path: Path)
 
 def test_a_folder_is_taken_and_converting_it_with_the_type_is_the_same(tmp_path: Path) -> None:
     folder = bert_folder.write(tmp_path / "model")
-    assert run("quantize", folder, tmp_path / "q.gguf", "q4_1").returncode == 0
-    done = run("convert", folder, tmp_path / "c.gguf", "--type", "Q4_1")
+    assert run_oxibonsai("quantize", folder, tmp_path / "q.gguf", "q4_1").returncode == 0
+    done = run_oxibonsai("convert", folder, tmp_path / "c.gguf", "--type", "Q4_1")
     assert done.returncode == 0, done.stderr
     quantized, converted = (GgufModel.open(tmp_path / f"{n}.gguf") for n in "qc")
     assert quantized.get("general.file_type") == converted.get("general.file_type") == 3
@@ -156,7 +149,7 @@ def test_a_folder_is_taken_and_converting_it_with_the_type_is_the_same(tmp_path:
 
 def test_convert_says_what_quantize_says(tmp_path: Path) -> None:
     folder = bert_folder.write(tmp_path / "model")
-    done = run("convert", folder, tmp_path / "m.gguf", "--type", "tq2_0")
+    done = run_oxibonsai("convert", folder, tmp_path / "m.gguf", "--type", "tq2_0")
     assert done.returncode == 0, done.stderr
     assert "TQ2_0 DESTROYS THIS MODEL" in done.stderr
     assert "TQ2_0 has groups of 256 weights" in done.stderr

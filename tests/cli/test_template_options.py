@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tiny_model
+from forked import run_oxibonsai
 from oxibonsai import RequestError, load
 from oxibonsai.chat import ChatRequest, prepare
 
-COMMAND = [sys.executable, "-m", "oxibonsai"]
 SHOUTING = (
     "{% for m in messages %}{{ bos_token }}{{ m.content | upper }}{{ eos_token }}{% endfor %}"
 )
-
-
-def oxibonsai(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    line = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(line, input=stdin, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +35,9 @@ def test_a_chat_without_a_template_is_chatml_with_a_warning(bare_path: Path) -> 
     warning = (
         "no chat template: chatml is used, which may not suit it; --chat-template names another"
     )
-    done = oxibonsai("chat", "-m", bare_path, "-n", 2, stdin="ab\n/exit\n")
+    done = run_oxibonsai("chat", "-m", bare_path, "-n", 2, stdin="ab\n/exit\n")
     assert (done.returncode, warning in done.stderr) == (0, True), done.stderr
-    done = oxibonsai("run", "-m", bare_path, "--json", "-n", 1, "--system", "Be brief.", "ab")
+    done = run_oxibonsai("run", "-m", bare_path, "--json", "-n", 1, "--system", "Be brief.", "ab")
     assert (done.returncode, warning in done.stderr) == (0, True), done.stderr
     ids = json.loads(done.stdout)["prompt_tokens"]
     assert load(bare_path).tokenizer.decode(ids) == (
@@ -76,11 +69,11 @@ def test_a_template_that_is_given_is_used(
     file = tmp_path / "template.jinja"
     file.write_text(SHOUTING)
     options = [str(file) if o == "FILE" else o for o in options]
-    done = oxibonsai("run", "-m", bare_path, "--json", "-n", 1, "ab", *options)
+    done = run_oxibonsai("run", "-m", bare_path, "--json", "-n", 1, "ab", *options)
     ids = json.loads(done.stdout)["prompt_tokens"]
     assert load(bare_path).tokenizer.decode(ids, skip_special=False) == prompt
     if options:
-        done = oxibonsai("chat", "-m", bare_path, "-n", 2, *options, stdin="ab\n/exit\n")
+        done = run_oxibonsai("chat", "-m", bare_path, "-n", 2, *options, stdin="ab\n/exit\n")
         assert done.returncode == 0, done.stderr
 
 
@@ -98,6 +91,6 @@ def test_a_template_that_is_given_is_used(
 def test_template_options_that_make_no_sense_are_refused(
     bare_path: Path, options: list[str], code: int, message: str
 ) -> None:
-    done = oxibonsai("run", "-m", bare_path, "ab", *options)
+    done = run_oxibonsai("run", "-m", bare_path, "ab", *options)
     assert done.returncode == code
     assert message in done.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ pytest.importorskip("peft", reason="needs peft, transformers and torch (extra: t
 import hf_folders as hf
 
 import bert_folder
+from forked import run_oxibonsai
 
 pytestmark = [pytest.mark.hf, pytest.mark.filterwarnings("ignore")]
 
@@ -162,24 +161,19 @@ def test_an_adapted_encoder_gives_the_vectors_of_peft(tmp_path: Path) -> None:
     assert np.abs(vectors[0] - truth).max() > 0.3 * np.abs(truth).max()
 
 
-def oxibonsai_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
-    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True)
-
-
 def test_the_command_writes_a_file_that_gives_the_same_bytes(tmp_path: Path) -> None:
     save("llama", tmp_path, **PATTERNS)
     base, lora, out = converted(tmp_path), tmp_path / "lora", tmp_path / "a.gguf"
-    done = oxibonsai_command("convert", lora, out)
+    done = run_oxibonsai("convert", lora, out)
     assert done.returncode == 2
     assert "--base" in done.stderr
-    done = oxibonsai_command("convert", lora, out, "--base", base, "--type", "f16")
+    done = run_oxibonsai("convert", lora, out, "--base", base, "--type", "f16")
     assert done.returncode == 2
-    done = oxibonsai_command("convert", tmp_path / "base", out, "--base", base)
+    done = run_oxibonsai("convert", tmp_path / "base", out, "--base", base)
     assert done.returncode == 3
     assert "adapter_config.json" in done.stderr
     assert not out.exists()
-    done = oxibonsai_command("convert", lora, out, "--base", base)
+    done = run_oxibonsai("convert", lora, out, "--base", base)
     assert done.returncode == 0, done.stderr
     found = [oxibonsai.load(base, lora=name).logits(IDS).tobytes() for name in (lora, out)]
     assert found[0] == found[1]

@@ -58,7 +58,10 @@ def expected(models: list[Path]) -> dict[str, dict[str, object]]:
     return found
 
 
-@pytest.mark.parametrize(("tensor", "pipeline"), [(3, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize(
+    ("tensor", "pipeline"),
+    [pytest.param(3, 1, marks=pytest.mark.release), (1, 2), (2, 2)],
+)
 def test_answers_are_those_of_one_process(
     tensor: int,
     pipeline: int,

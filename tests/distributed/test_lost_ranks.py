@@ -115,7 +115,7 @@ LOSSES = [
     Loss(1, 2, 1, KILL, [1, -KILL]),
     pytest.param(Loss(2, 2, 1, KILL, [1, -KILL, 1, 1]), marks=pytest.mark.release),
     Loss(2, 2, 2, KILL, [1, 1, -KILL, 1]),
-    Loss(2, 2, 3, KILL, [1, 1, 1, -KILL]),
+    pytest.param(Loss(2, 2, 3, KILL, [1, 1, 1, -KILL]), marks=pytest.mark.release),
     # Two engines, with a step each on its way.
     Loss(1, 2, 1, KILL, [1, -KILL], replicas=2),
     # One that stands still is lost after the timeout, and ends by itself when it goes on.
@@ -144,7 +144,9 @@ def test_requests_end_with_503_and_every_rank_with_code_1(loss: Loss, tmp_path: 
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
-@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("tensor", "pipeline"), [(2, 1), pytest.param(2, 2, marks=pytest.mark.release)]
+)
 def test_the_others_end_when_the_worker_of_rank_0_is_killed(
     tensor: int, pipeline: int, tmp_path: Path
 ) -> None:

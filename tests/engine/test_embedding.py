@@ -334,7 +334,7 @@ def test_minilm_gives_the_vectors_of_sentence_transformers(
     assert np.abs(vectors - truth["vectors"]).max() <= (1e-6 if dtype == "f32" else 1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_minilm_has_the_same_bytes_everywhere(minilm: dict[str, Path], tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_gguf(Checkpoint(minilm["f16"]).file)
     texts = [tokenizer.encode(str(t)) for t in np.load(MINILM)["texts"]]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 
 import oxibonsai
 import tiny_model
+from forked import run_oxibonsai
 from oxibonsai.engine import Engine
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.evaluate import (
@@ -28,7 +27,6 @@ from oxibonsai.evaluate import (
 )
 from oxibonsai.evaluate.divergence import compare_rows
 
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
 CTX = 32
 TOKENS = np.random.default_rng(5).integers(0, tiny_model.VOCABULARY, 5 * CTX).tolist()
 
@@ -180,10 +178,6 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
         measure_perplexity(broken, cut_windows([0] * 6, 3, None))
 
 
-def oxibonsai_command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True)
-
-
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     path = tmp_path / "text.txt"
@@ -196,20 +190,20 @@ def test_the_command_measures_saves_and_compares(
 ) -> None:
     base = tmp_path / "base.kld"
     common = ["perplexity", "-m", tiny_path, "--json"]
-    done = oxibonsai_command(*common, "-f", text, "-c", 32, "--save-kl-base", base)
+    done = run_oxibonsai(*common, "-f", text, "-c", 32, "--save-kl-base", base)
     first = json.loads(done.stdout)
     assert (first["ctx_size"], first["tokens"]) == (32, first["windows"] * 15)
-    second = json.loads(oxibonsai_command(*common, "-f", text, "--kl-base", base).stdout)
+    second = json.loads(run_oxibonsai(*common, "-f", text, "--kl-base", base).stdout)
     assert second["ppl"] == first["ppl"]
     assert second["kl"]["value"] < 1e-5
     assert second["ctx_size"] == 32
-    one = json.loads(oxibonsai_command(*common, "--kl-base", base, "--chunks", 1).stdout)
+    one = json.loads(run_oxibonsai(*common, "--kl-base", base, "--chunks", 1).stdout)
     assert one["windows"] == 1
     assert [p.name for p in tmp_path.iterdir() if p.suffix == ".part"] == []
-    plain = oxibonsai_command("perplexity", "-m", tiny_path, "--kl-base", base).stdout
+    plain = run_oxibonsai("perplexity", "-m", tiny_path, "--kl-base", base).stdout
     assert "same top token" in plain
     assert "100.000 ± 0.000 %" in plain
-    plain = oxibonsai_command("perplexity", "-m", tiny_path, "-f", text, "-c", 32).stdout
+    plain = run_oxibonsai("perplexity", "-m", tiny_path, "-f", text, "-c", 32).stdout
     assert plain.startswith("PPL = ")
 
 
@@ -242,7 +236,7 @@ def test_errors_are_one_line(
         "BASE": tmp_path / "base",
         "NOWHERE": tmp_path / "no" / "base",
     }
-    done = oxibonsai_command("perplexity", "-m", tiny_path, *[places.get(a, a) for a in arguments])
+    done = run_oxibonsai("perplexity", "-m", tiny_path, *[places.get(a, a) for a in arguments])
     assert message in done.stderr
     assert done.returncode == code
     assert done.stderr.count("\n") == 1

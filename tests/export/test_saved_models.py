@@ -12,7 +12,7 @@ import pytest
 
 import gguf_copy
 from oxibonsai import AutoModelForCausalLM, UnsupportedError
-from oxibonsai.architectures.families import FAMILIES
+from oxibonsai.architectures.families import all_families
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.models import read_config
@@ -55,7 +55,7 @@ _OTHER_CLASSES = {
     "Mistral4": transformers.Mistral4ForCausalLM,
     "Nanbeige": transformers.LlamaForCausalLM,
 }
-DECODERS = [f for f in FAMILIES if f.kind and f.task == "ForCausalLM"]
+DECODERS = [f for f in all_families() if f.kind and f.task == "ForCausalLM"]
 OF_OTHER_TESTS = {"llama", "qwen2", "qwen3", "gemma3_text", "rwkv7"}
 
 

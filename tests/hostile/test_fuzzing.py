@@ -12,7 +12,7 @@ from native_build import build, needs_compiler
 
 CORPUS = Path(__file__).parent / "corpus"
 MUTATIONS = {"gguf": 2000, "weights": 100}  # of each file, before a release
-SAMPLE = 10  # of so many mutations one is tried for every change
+SAMPLE = 40  # of so many mutations one is tried for every change
 
 
 @pytest.mark.long("compiles all native code with sanitizers")

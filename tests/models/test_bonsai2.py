@@ -23,8 +23,8 @@ pytestmark = pytest.mark.hf
 
 SHAPES = [
     pytest.param("2B", None, id="2B"),
-    pytest.param("2B", False, id="2B-untied"),
-    pytest.param("4B", None, id="4B", marks=pytest.mark.slow),
+    pytest.param("2B", False, id="2B-untied", marks=pytest.mark.release),
+    pytest.param("4B", None, id="4B", marks=pytest.mark.release),
     pytest.param("9B", None, id="9B", marks=pytest.mark.release),
     pytest.param("27B", None, id="27B", marks=pytest.mark.release),
 ]

@@ -176,7 +176,8 @@ def test_a_file_with_groups_of_128_under_id_42_is_the_one_under_id_142(
     assert logits[0] == logits[1]
 
 
-@pytest.fixture(params=["smollm2_path", "gemma_path"])
+# tests/models/test_same_text.py has the other for every change.
+@pytest.fixture(params=["smollm2_path", pytest.param("gemma_path", marks=pytest.mark.release)])
 def real_model(request: pytest.FixtureRequest) -> Path:
     path: Path = request.getfixturevalue(request.param)
     return path

@@ -56,6 +56,11 @@ PARAMS = {
     "mirostat": replace(DRAWN, mirostat=2, min_tokens=10, stop=("~ never ~",)),
     "all steps": ALL_STEPS,
 }
+# For every change those two that the others are part of.
+NAMES = [
+    pytest.param(name, marks=() if name in ("mirostat", "all steps") else pytest.mark.release)
+    for name in PARAMS
+]
 JSON = Structure.json_schema(
     {
         "type": "object",
@@ -112,7 +117,7 @@ def same(a: Sequence, b: Sequence) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", PARAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_company_threads_and_kept_pages_change_nothing(
     plain: Engine, engine: Engine, name: str
 ) -> None:
@@ -128,7 +133,7 @@ def test_company_threads_and_kept_pages_change_nothing(
     assert same(alone, again)
 
 
-@pytest.mark.parametrize("name", PARAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_speculation_changes_nothing(path: Path, plain: Engine, engine: Engine, name: str) -> None:
     draft = DraftModel(
         oxibonsai.load(path, ctx_size=256, threads=1, kv_type="q4_0"),
@@ -148,7 +153,7 @@ def test_speculation_changes_nothing(path: Path, plain: Engine, engine: Engine, 
     assert draft.cache.used_bytes == 0
 
 
-@pytest.mark.parametrize("name", PARAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_text_that_was_saved_goes_on_the_same(
     plain: Engine, engine: Engine, tmp_path: Path, name: str
 ) -> None:

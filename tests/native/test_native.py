@@ -47,13 +47,19 @@ def test_native_tests_pass_with_each_tier_forced(tier: str) -> None:
     ctest(build("native"), but=GPU_TESTS, OXIBONSAI_ISA=tier)
 
 
-@pytest.mark.slow
 @pytest.mark.long("compiles all native code with sanitizers")
 @needs_compiler
 @pytest.mark.timeout(2400)
-def test_native_tests_pass_under_sanitizers() -> None:
+@pytest.mark.parametrize(
+    "but",
+    [
+        pytest.param(GPU_TESTS, id="cpu", marks=pytest.mark.slow),
+        pytest.param("^$", id="all", marks=pytest.mark.release),
+    ],
+)
+def test_native_tests_pass_under_sanitizers(but: str) -> None:
     folder = build("sanitized", "-DOXIBONSAI_SANITIZE=address,undefined", "-DOXIBONSAI_FUZZERS=ON")
-    ctest(folder)
+    ctest(folder, but=but)
 
 
 @pytest.mark.slow
@@ -62,8 +68,12 @@ def test_native_tests_pass_under_sanitizers() -> None:
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
     ("processor", "names"),
-    [("cortex-a72", "."), ("max", "linear|executable")],
-    ids=["neon", "what differs with dot products"],
+    # "max" has dot products, and its tests compare the tier without them too.
+    [
+        pytest.param("max", ".", id="all tiers"),
+        pytest.param("cortex-a72", "linear", id="without dot products"),
+        pytest.param("cortex-a72", ".", id="old processor", marks=pytest.mark.release),
+    ],
 )
 def test_the_neon_tiers_give_the_bytes_of_scalar(processor: str, names: str) -> None:
     if shutil.which("aarch64-linux-gnu-g++") is None or shutil.which("qemu-aarch64-static") is None:

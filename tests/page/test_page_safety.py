@@ -108,16 +108,22 @@ def check_nothing_happened(visitor: Visitor, where: str) -> None:
     assert visitor.complaints() == []
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_stays_text(visit: Visit, api: FakeApi, text: str) -> None:
+def hostile_reply(text: str) -> Reply:
     call = {"index": 0, "function": {"name": text, "arguments": text}}
     # Piece by piece too: half a construct must be as harmless as the whole.
     pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
-    api.replies = [Reply([{"reasoning_content": text}, *pieces, {"tool_calls": [call]}])]
+    return Reply([{"reasoning_content": text}, *pieces, {"tool_calls": [call]}])
+
+
+@pytest.mark.parametrize("first", range(0, len(HOSTILE), 8))
+def test_hostile_text_stays_text(visit: Visit, api: FakeApi, first: int) -> None:
+    texts = HOSTILE[first : first + 8]
+    api.replies = [hostile_reply(text) for text in texts]
     visitor = visit()
-    visitor.ask("?")
-    visitor.js("document.querySelectorAll('details').forEach(d => d.open = true)")
-    check_nothing_happened(visitor, ".message")
+    for _ in texts:
+        visitor.ask("?")
+        visitor.js("document.querySelectorAll('details').forEach(d => d.open = true)")
+        check_nothing_happened(visitor, ".message")
 
 
 @pytest.mark.parametrize(
@@ -147,10 +153,10 @@ def test_a_formula_holds_no_link_picture_or_markup(
     assert visitor.complaints() == []
 
 
-@pytest.mark.parametrize(
-    "html",
-    [text for text in HOSTILE if "<" in text]
-    + [
+def test_what_marked_might_let_through_is_taken_out_before_the_page_sees_it(visit: Visit) -> None:
+    visitor = visit()
+    for html in [
+        *(text for text in HOSTILE if "<" in text),
         "<p>a<img src=http://127.0.0.1:9/pixel.png></p>",
         "<p>a<picture><source srcset=http://127.0.0.1:9/pixel.png></picture></p>",
         "<p style='background: url(http://127.0.0.1:9/pixel.png)'>a</p>",
@@ -159,21 +165,18 @@ def test_a_formula_holds_no_link_picture_or_markup(
         "<p id=draft name=draft data-x=1 aria-label=x tabindex=0>a</p>",
         "<p><select><option>a</select><textarea>b</textarea><label>c</label></p>",
         "<p><template><script>window.hit=1</script></template><slot>a</slot></p>",
-    ],
-)
-def test_what_marked_might_let_through_is_taken_out_before_the_page_sees_it(
-    visit: Visit, html: str
-) -> None:
-    visitor = visit()
-    visitor.chromium.execute_async_script(SANITISE, html)
-    found = visitor.js(
-        "return [...document.querySelectorAll('.sanitised *')].filter(n => !n.closest('.code, .table'))"
-        ".map(n => [n.localName, n.getAttributeNames()])"
-    )
-    for tag, attributes in found:
-        assert tag in SAFE_TAGS
-        assert set(attributes) <= {"align", "class", "href", "rel", "start", "target"}
-    check_nothing_is_there(visitor, ".sanitised", links="a[href]")
+    ]:
+        visitor.chromium.execute_async_script(SANITISE, html)
+        found = visitor.js(
+            "return [...document.querySelectorAll('.sanitised *')]"
+            ".filter(n => !n.closest('.code, .table'))"
+            ".map(n => [n.localName, n.getAttributeNames()])"
+        )
+        for tag, attributes in found:
+            assert tag in SAFE_TAGS, html
+            assert set(attributes) <= {"align", "class", "href", "rel", "start", "target"}, html
+        check_nothing_is_there(visitor, ".sanitised", links="a[href]")
+        visitor.js("document.querySelectorAll('.sanitised').forEach((n) => n.remove())")
 
 
 def test_hostile_names_questions_and_errors_stay_text(visit: Visit, api: FakeApi) -> None:

@@ -40,7 +40,7 @@ def width(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=["light", pytest.param("dark", marks=pytest.mark.release)])
 def scheme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

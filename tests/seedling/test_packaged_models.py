@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import oxibonsai
+from forked import run_oxibonsai
 from oxibonsai.chat import model_template
 from oxibonsai.errors import SourceError
 from oxibonsai.sources import local, resolve
 from oxibonsai.sources.local import PACKAGED, resolve_packaged
 
 PROMPT = "Once upon a time"
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from oxibonsai.cli.main import main; main()"
-    line = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 def test_the_models_are_small() -> None:
@@ -32,7 +25,7 @@ def test_the_models_are_small() -> None:
     ("name", "quant_type"), [("seedling-ternary", "Q2_0_g64"), ("seedling-1bit", "Q1_0")]
 )
 def test_every_matrix_has_the_low_bit_type(name: str, quant_type: str) -> None:
-    done = command("info", "--json", "--model", name)
+    done = run_oxibonsai("info", "--json", "--model", name)
     facts = json.loads(done.stdout)
     by_type = {row["type"]: row["tensors"] for row in facts["quant_types"]}
     assert set(by_type) == {quant_type, "F32"}
@@ -71,12 +64,14 @@ def test_an_installation_without_the_file_says_so(
 
 def test_run_continues_a_story_with_no_model_named() -> None:
     """The README's first command."""
-    done = command("run", PROMPT, "--seed", "1", "--max-tokens", "60")
+    done = run_oxibonsai("run", PROMPT, "--seed", "1", "--max-tokens", "60")
     assert done.returncode == 0
     assert len(done.stdout.split()) >= 20
     assert done.stdout.isascii()
     assert done.stderr.startswith("oxibonsai: no model is named, so this is seedling-ternary")
-    again = command("run", PROMPT, "--seed", "1", "--max-tokens", "60", "-m", "seedling-ternary")
+    again = run_oxibonsai(
+        "run", PROMPT, "--seed", "1", "--max-tokens", "60", "-m", "seedling-ternary"
+    )
     assert again.stdout == done.stdout
     assert "no model is named" not in again.stderr
 
@@ -126,7 +121,7 @@ def test_the_template_leaves_an_opening_as_it_is(
 
 def test_a_story_begins_with_its_opening() -> None:
     for seed in range(8):
-        done = command("run", PROMPT, "--seed", str(seed), "--max-tokens", "4")
+        done = run_oxibonsai("run", PROMPT, "--seed", str(seed), "--max-tokens", "4")
         assert done.stdout.startswith(f"{PROMPT},"), done.stdout
 
 
@@ -151,5 +146,5 @@ def test_a_text_ends_by_itself(seedling: oxibonsai.Engine) -> None:
 
 
 def test_bench_takes_it_by_name() -> None:
-    done = command("bench", "-m", "seedling-1bit", "-p", "16", "-n", "4", "-r", "1", "--json")
+    done = run_oxibonsai("bench", "-m", "seedling-1bit", "-p", "16", "-n", "4", "-r", "1", "--json")
     assert done.returncode == 0, done.stderr

@@ -479,7 +479,7 @@ def test_a_file_of_one_line_of_64_mb_takes_less_than_100_mb(tmp_path: Path) -> N
     assert used < 100
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_file_of_40_mb_of_small_values_takes_less_than_150_mb(tmp_path: Path) -> None:
     one = line("NAME", {"messages": [{"role": "user", "content": [{}] * 2500}]})
     text = json.dumps(one, separators=(",", ":")) + "\n"

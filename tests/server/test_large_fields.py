@@ -257,7 +257,7 @@ def test_large_fields_of_one_key_leave_another_its_tokens(sweep: Sweep) -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        pytest.param(0, marks=pytest.mark.slow),
+        pytest.param(0, marks=pytest.mark.release),
         *(pytest.param(i, marks=pytest.mark.release) for i in (1, 2, 3)),
     ],
 )

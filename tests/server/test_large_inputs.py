@@ -323,7 +323,7 @@ def test_long_texts_are_tokenized_one_at_a_time(app: Server, size: int, waits: b
     assert _waits(app.long_texts, read(lambda: app.submitter.read_chat(asked))) == waits
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_150_posts_of_1_mb_are_answered_and_none_was_sent_too_slowly(server: RunningServer) -> None:
     kind = {"Content-Type": "application/json"}
     body = json.dumps({"content": (WORDS * MB)[: MB - 100]}).encode()

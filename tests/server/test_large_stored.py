@@ -217,7 +217,7 @@ def server(tiny_path: Path, tmp_path: Path) -> Iterator[RunningServer]:
         yield running
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_conversation_of_100_mb_takes_less_than_250_mb(server: RunningServer) -> None:
     kind = {"Content-Type": "application/json"}
 

@@ -84,7 +84,7 @@ def usual(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return text
 
 
-@pytest.mark.parametrize("size", [150, 300, 600, 1200])
+@pytest.mark.parametrize("size", [150, pytest.param(300, marks=pytest.mark.release), 600])
 def test_with_little_memory_it_runs_or_says_why_not(
     tiny_path: Path, tmp_path: Path, usual: str, size: int
 ) -> None:
@@ -93,7 +93,7 @@ def test_with_little_memory_it_runs_or_says_why_not(
     assert text == usual or text.startswith("refused: ")
 
 
-@pytest.mark.parametrize("count", [16, 24, 40, 64])
+@pytest.mark.parametrize("count", [16, pytest.param(24, marks=pytest.mark.release), 40, 64])
 def test_with_few_descriptors_it_runs_or_says_why_not(
     tiny_path: Path, tmp_path: Path, usual: str, count: int
 ) -> None:
@@ -102,7 +102,7 @@ def test_with_few_descriptors_it_runs_or_says_why_not(
     assert text == usual or (text.startswith("refused: ") and count < 64)
 
 
-@pytest.mark.parametrize("flags", [("--threads", "1"), ("--threads", "2"), ("--http-threads", "2")])
+@pytest.mark.parametrize("flags", [("--threads", "1"), ("--http-threads", "2")])
 def test_with_few_threads_it_gives_the_same_answer(
     tiny_path: Path, tmp_path: Path, usual: str, flags: tuple[str, str]
 ) -> None:
@@ -131,7 +131,7 @@ def cpu_group() -> Iterator[Path]:
         group.rmdir()
 
 
-@pytest.mark.parametrize("percent", [30, 100])
+@pytest.mark.parametrize("percent", [pytest.param(30, marks=pytest.mark.release), 100])
 def test_under_a_cpu_quota_it_gives_the_same_answer_with_the_threads_that_it_allows(
     tiny_path: Path, tmp_path: Path, usual: str, cpu_group: Path, percent: int
 ) -> None:

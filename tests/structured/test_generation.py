@@ -90,8 +90,13 @@ def engine(smollm2_path: Path) -> Engine:
     return oxibonsai.load(smollm2_path, ctx_size=512)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", _SCHEMAS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n == "tasks" else pytest.mark.release)
+        for n in _SCHEMAS
+    ],
+)
 def test_forty_answers_fit_their_schema(engine: Engine, name: str) -> None:
     schema = _SCHEMAS[name]
     options = Options(structure=Structure.json_schema(schema))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oxibonsai.cli import train as command
+from oxibonsai.cli.main import main
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.train import Sources
 
@@ -44,13 +45,23 @@ def test_texts_become_a_model(sources: Sources, tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_argument_is_one_line_and_leaves_nothing(
-    sources: Sources, tmp_path: Path, arguments: list[str], code: int, message: str
+    sources: Sources,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    message: str,
 ) -> None:
     out = tmp_path / "run"
-    done = oxibonsai(sources.texts, out, "--tokenizer", sources.tokenizer, *arguments)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    line = ["train", sources.texts, out, "--tokenizer", sources.tokenizer, *arguments]
+    monkeypatch.setattr(sys, "argv", ["oxibonsai", *map(str, line)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
     assert not out.exists()
 
 

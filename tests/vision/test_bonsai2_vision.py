@@ -83,7 +83,7 @@ def test_rows_of_the_published_width_are_those_of_transformers(size: str, tmp_pa
         assert distance(own_rows(path, pixels), true_rows(tower, pixels)) < 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.long("computes the whole tower in torch")
 def test_rows_of_the_whole_tower_are_those_of_transformers(tmp_path: Path) -> None:
     """A picture smaller and one larger than the grid of learned positions, which are resampled."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from oxibonsai import _core
 from oxibonsai.architectures.encoder import EncoderFamily
-from oxibonsai.architectures.families import FAMILIES
+from oxibonsai.architectures.families import all_families
 from oxibonsai.architectures.layers.drafting import OwnCache, drafting_pass
 from oxibonsai.architectures.schema.family import Family, family_of_config_json
 from oxibonsai.architectures.schema.operations import Array, Operation, keep_rows, over_groups
@@ -152,7 +152,8 @@ def within(wrapper: Wrapper, converter: FamilyConverter) -> FamilyConverter:
     )
 
 
-CONVERTERS = converters_of(FAMILIES)  # by config.json's model_type, or what model_kind makes of it
+# By config.json's model_type, or what model_kind makes of it.
+CONVERTERS = converters_of(all_families())
 
 
 def read_config(family: Family[Any], folder: ModelFolder) -> Any:
