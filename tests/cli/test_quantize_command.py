@@ -159,7 +159,7 @@ def test_layers_are_rounded_for_a_text_and_types_chosen(source: Path, tmp_path: 
     text, out, plain = tmp_path / "text.txt", tmp_path / "m.gguf", tmp_path / "plain.gguf"
     text.write_text("One after the other, each byte is a token of this model. " * 30)
     options = ("--gptq", "--target-bits", "3", "--calibration", text, "--calibration-windows", "2")
-    done = run("quantize", source, out, "q4_0", *options, "--tensor-type", "attn_v=q5_0")
+    done = run_oxibonsai("quantize", source, out, "q4_0", *options, "--tensor-type", "attn_v=q5_0")
     assert done.returncode == 0, done.stderr
     file = GgufModel.open(out)
     types = {t.name: t.quant_type for t in file.tensors if len(t.shape) > 1}
@@ -186,7 +186,7 @@ def test_layers_are_rounded_for_a_text_and_types_chosen(source: Path, tmp_path: 
 def test_options_of_calibration_need_each_other(
     options: tuple[str, ...], said: str, source: Path, tmp_path: Path
 ) -> None:
-    done = run("quantize", source, tmp_path / "m.gguf", "q4_0", *options)
+    done = run_oxibonsai("quantize", source, tmp_path / "m.gguf", "q4_0", *options)
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
     assert not (tmp_path / "m.gguf").exists()
