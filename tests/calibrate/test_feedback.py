@@ -20,7 +20,13 @@ from oxibonsai.quantize import TypeRules, find_mix, make_plan, write
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 
-TYPES = [name for name in _core.encoders() if _core.takes_feedback(name)]
+# The tables that their encoders search take a second to make.
+_SLOW = {"IQ1_S", "IQ2_XS", "IQ3_S"}
+TYPES = [
+    pytest.param(name, marks=pytest.mark.slow if name in _SLOW else ())
+    for name in _core.encoders()
+    if _core.takes_feedback(name)
+]
 ROWS, COLS = 4, 512
 WINDOWS = [tuple(w) for w in np.random.default_rng(8).integers(0, 256, (2, 32)).tolist()]
 
