@@ -47,6 +47,11 @@ def moments() -> SecondMoments:
 
 
 @pytest.fixture(scope="module")
+def factor(moments: SecondMoments) -> Floats:
+    return moments.feedback_factor()
+
+
+@pytest.fixture(scope="module")
 def weights() -> Floats:
     return np.random.default_rng(5).normal(0, 0.05, (ROWS, COLS)).astype(np.float32)
 
@@ -59,11 +64,11 @@ def output_error(values: Floats, blocks: npt.NDArray[np.uint8], name: str, h: Do
 
 @pytest.mark.parametrize("name", TYPES)
 def test_outputs_are_nearer_than_those_of_the_encoder(
-    name: str, moments: SecondMoments, weights: Floats
+    name: str, moments: SecondMoments, factor: Floats, weights: Floats
 ) -> None:
     importance = np.diag(moments.means()).astype(np.float32)
     plain = _core.encode(weights, name, importance)
-    found = _core.encode_with_feedback(weights, name, moments.feedback_factor())
+    found = _core.encode_with_feedback(weights, name, factor)
     assert found.shape == plain.shape
     h = moments.means()
     assert output_error(weights, found, name, h) < 0.8 * output_error(weights, plain, name, h)
@@ -86,9 +91,8 @@ def test_bytes_do_not_depend_on_threads(name: str, moments: SecondMoments, weigh
     assert one.tobytes() == five.tobytes()
 
 
-def test_codes_are_those_of_the_papers_loop(moments: SecondMoments, weights: Floats) -> None:
+def test_codes_are_those_of_the_papers_loop(factor: Floats, weights: Floats) -> None:
     """Algorithm 1 of the paper, column by column in float64, with the scales of the blocks."""
-    factor = moments.feedback_factor()
     blocks = _core.encode_with_feedback(weights, "Q4_0", factor)
     scales = blocks.reshape(ROWS, -1, 18)[:, :, :2].copy().view(np.float16)[:, :, 0]
     w, expected = weights.astype(np.float64), np.empty((ROWS, COLS))
