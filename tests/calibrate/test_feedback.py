@@ -85,8 +85,7 @@ def test_later_weights_of_a_codebooks_block_make_up_for_earlier_ones(
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "IQ2_XXS", "Q2_0_g64"])
-def test_bytes_do_not_depend_on_threads(name: str, moments: SecondMoments, weights: Floats) -> None:
-    factor = moments.feedback_factor()
+def test_bytes_do_not_depend_on_threads(name: str, factor: Floats, weights: Floats) -> None:
     one, five = (_core.encode_with_feedback(weights, name, factor, n) for n in (1, 5))
     assert one.tobytes() == five.tobytes()
 
