@@ -144,7 +144,9 @@ def test_moments_are_those_of_what_the_layers_read(engine: Engine) -> None:
     for name, moments in found.items():
         assert moments.rows == 2 * 32
         assert np.allclose(moments.sums, moments.sums.T)
-        assert np.allclose(np.diag(moments.means()), imatrix.importance(name), rtol=1e-4)
+        importance = imatrix.importance(name)
+        assert importance is not None
+        assert np.allclose(np.diag(moments.means()), importance, rtol=1e-4)
 
 
 def test_a_model_with_other_matrices_is_the_file_that_holds_them(
