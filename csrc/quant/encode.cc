@@ -90,19 +90,6 @@ bool all_within(const float* values, int64_t count, float largest) {
   return outside == 0;
 }
 
-void check_values(const Encoder& encoder, const char* type, const float* values, int64_t rows,
-                  int64_t cols) {
-  if (all_within(values, rows * cols, encoder.largest)) return;
-  for (int64_t i = 0; i < rows * cols; ++i) {
-    if (std::fabs(values[i]) <= encoder.largest) continue;
-    const std::string where =
-        "row " + std::to_string(i / cols) + ", column " + std::to_string(i % cols);
-    if (!std::isfinite(values[i])) throw FormatError("the weight in " + where + " is not finite");
-    throw FormatError("the weight in " + where + " is too large for " + type +
-                      ": choose a type with a wider range, such as F32");
-  }
-}
-
 // The same ratios with mean 1. Columns of no importance keep a thousandth of the mean, so that
 // their weights stay near what they were.
 std::vector<float> balance(const float* importance, int64_t cols) {
@@ -125,6 +112,19 @@ std::vector<float> balance(const float* importance, int64_t cols) {
 
 const Encoder& encoder_of(QuantType type) { return kEncoders[static_cast<int>(type)]; }
 
+void check_values(QuantType type, const float* values, int64_t rows, int64_t cols) {
+  const Encoder& encoder = encoder_of(type);
+  if (all_within(values, rows * cols, encoder.largest)) return;
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    if (std::fabs(values[i]) <= encoder.largest) continue;
+    const std::string where =
+        "row " + std::to_string(i / cols) + ", column " + std::to_string(i % cols);
+    if (!std::isfinite(values[i])) throw FormatError("the weight in " + where + " is not finite");
+    throw FormatError("the weight in " + where + " is too large for " + traits(type).name +
+                      ": choose a type with a wider range, such as F32");
+  }
+}
+
 void encode(QuantType type, const float* values, int64_t rows, int64_t cols,
             const float* importance, ThreadPool& pool, uint8_t* blocks) {
   const Encoder& encoder = encoder_of(type);
@@ -132,7 +132,7 @@ void encode(QuantType type, const float* values, int64_t rows, int64_t cols,
   if (encoder.importance == Importance::kNeeded && importance == nullptr)
     throw RequestError(std::string(name) + " needs the importance of columns (an imatrix)");
   const int64_t bytes = row_bytes(type, cols);
-  check_values(encoder, name, values, rows, cols);
+  check_values(type, values, rows, cols);
   std::vector<float> balanced;
   if (importance != nullptr) balanced = balance(importance, cols);
   const float* weights = balanced.empty() ? nullptr : balanced.data();

@@ -23,6 +23,9 @@ struct Encoder {
 
 const Encoder& encoder_of(QuantType type);
 
+// FormatError with the row and column of a value that isn't finite or is too large for the type.
+void check_values(QuantType type, const float* values, int64_t rows, int64_t cols);
+
 // Encodes rows * cols values; `importance` (cols, finite and not negative, of any size) may be null
 // unless the type needs it. FormatError with the row and column of a value that isn't finite or is
 // too large for the type.

@@ -153,3 +153,40 @@ def test_convert_says_what_quantize_says(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "TQ2_0 DESTROYS THIS MODEL" in done.stderr
     assert "TQ2_0 has groups of 256 weights" in done.stderr
+
+
+def test_layers_are_rounded_for_a_text_and_types_chosen(source: Path, tmp_path: Path) -> None:
+    text, out, plain = tmp_path / "text.txt", tmp_path / "m.gguf", tmp_path / "plain.gguf"
+    text.write_text("One after the other, each byte is a token of this model. " * 30)
+    options = ("--gptq", "--target-bits", "3", "--calibration", text, "--calibration-windows", "2")
+    done = run_oxibonsai("quantize", source, out, "q4_0", *options, "--tensor-type", "attn_v=q5_0")
+    assert done.returncode == 0, done.stderr
+    file = GgufModel.open(out)
+    types = {t.name: t.quant_type for t in file.tensors if len(t.shape) > 1}
+    assert types["blk.0.attn_v.weight"] == types["blk.1.attn_v.weight"] == "Q5_0"
+    chosen = [
+        t for t in file.tensors if t.name in types and "blk" in t.name and "attn_v" not in t.name
+    ]
+    assert 8 * sum(t.nbytes for t in chosen) <= 3 * sum(int(np.prod(t.shape)) for t in chosen)
+    assert len({t.quant_type for t in chosen}) > 1
+    quantize(
+        GgufModel.open(source), plain, "q4_0", patterns=[(f"^{n}$", t) for n, t in types.items()]
+    )
+    others = GgufModel.open(plain)
+    for name in types:
+        same = np.array_equal(file.tensor_bytes(name), others.tensor_bytes(name))
+        assert same == (name == "token_embd.weight"), name
+    assert np.isfinite(oxibonsai.load(out, ctx_size=64).logits([1, 2, 3])).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("--gptq",), "--calibration FILE"), (("--layers-at-once", "2"), "--gptq or --target-bits")],
+)
+def test_options_of_calibration_need_each_other(
+    options: tuple[str, ...], said: str, source: Path, tmp_path: Path
+) -> None:
+    done = run_oxibonsai("quantize", source, tmp_path / "m.gguf", "q4_0", *options)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+    assert not (tmp_path / "m.gguf").exists()

@@ -16,7 +16,7 @@ import oxibonsai
 import tiny_model as tiny
 from oxibonsai import FormatError, RequestError, _core
 from oxibonsai.evaluate import cut_windows, text_tokens
-from oxibonsai.imatrix import Imatrix, collect, collection
+from oxibonsai.imatrix import Imatrix, collect
 
 Matrix = npt.NDArray[np.float64]
 IDS: list[list[int]] = np.random.default_rng(4).integers(0, 256, (3, 70)).tolist()
@@ -131,7 +131,7 @@ def test_the_steps_do_not_show(tiny_path: Path, monkeypatch: pytest.MonkeyPatch)
     engine = oxibonsai.load(tiny_path)
     whole = last(engine, process_output=True)
     for rows in (1, 13, 64):
-        monkeypatch.setattr(collection, "_STEP_ROWS", rows)
+        monkeypatch.setattr("oxibonsai.engine.windows._STEP_ROWS", rows)
         cut = last(engine, process_output=True)
         for name, entry in whole.entries.items():
             assert np.array_equal(cut.entries[name].squares, entry.squares), (rows, name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
+from oxibonsai.cli.calibration import CalibrationOptions, calibrate, calibration_options
 from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option, threads_option
 from oxibonsai.cli.output import OutputFile, say_written, warn, written_text
@@ -89,6 +90,7 @@ _NAMES = (
     help="Which columns matter, from oxibonsai imatrix or llama-imatrix. The smallest types need it, "
     "most others gain by it.",
 )
+@calibration_options
 @click.option(
     "--allow-requantize", is_flag=True, help="Don't warn that the source is quantized already."
 )
@@ -105,6 +107,7 @@ def quantize(
     output_tensor_type: str | None,
     patterns: list[tuple[str, str]],
     imatrix_path: Path | None,
+    calibration: CalibrationOptions,
     allow_requantize: bool,
     dry_run: bool,
     threads: int | None,
@@ -116,16 +119,25 @@ def quantize(
     it is ggml-model-TYPE.gguf beside IN.
     """
     source, out, type_name, cores = _split_words(ctx, words)
-    threads = threads or cores
-    rules = TypeRules(
-        find_mix(type_name),
-        pure=pure,
-        token_embedding=token_embedding_type,
-        output=output_tensor_type,
-        patterns=patterns,
-    )
+    threads = threads or cores or default_threads()
+    mix = find_mix(type_name)
+
+    def rules(chosen: Sequence[tuple[str, str]] = ()) -> TypeRules:
+        return TypeRules(
+            mix,
+            pure=pure,
+            token_embedding=token_embedding_type,
+            output=output_tensor_type,
+            patterns=[*chosen, *patterns],
+        )
+
     imatrix = None if imatrix_path is None else read_imatrix(imatrix_path)
-    plan = make_plan(open_model(source).file, rules, imatrix)
+    calibrated = None
+    if calibration.wanted:
+        calibrated = calibrate(source, rules, imatrix, calibration, threads, encode=not dry_run)
+        plan = calibrated.plan
+    else:
+        plan = make_plan(open_model(source).file, rules(), imatrix)
     requantized = None if allow_requantize else plan.requantized()
     warn(plan.warnings() + ([requantized] if requantized else []))
     if dry_run:
@@ -139,7 +151,8 @@ def quantize(
             plan,
             out,
             imatrix_name="" if imatrix_path is None else str(imatrix_path),
-            threads=threads or default_threads(),
+            encoded=None if calibrated is None else calibrated.encoded,
+            threads=threads,
             progress=progress,
         )
     if as_json:

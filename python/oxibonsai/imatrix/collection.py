@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oxibonsai import _core
-from oxibonsai.engine.batching import add_span, reserve
-from oxibonsai.engine.kv_cache import PageTable
-from oxibonsai.engine.memory import make_cache
-from oxibonsai.engine.slot_cache import SlotPlan
+from oxibonsai.engine.windows import read_windows
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.imatrix.matrix import Entry, Imatrix
 
 if TYPE_CHECKING:
     from oxibonsai.engine import Engine
     from oxibonsai.models import ImatrixCollection
-
-_STEP_ROWS = 256
 
 
 def collect(
@@ -64,20 +58,11 @@ def _run(
     engine: Engine, windows: list[list[int]], datasets: tuple[str, ...], process_output: bool
 ) -> Iterator[Imatrix]:
     collection = engine.model.observed(head=process_output)
-    model, size = engine.model, len(windows[0])
-    types = () if engine.kv_type is None else (engine.kv_type,)
-    plan = SlotPlan(sequences=1) if model.graph.slot_entries else None
-    cache = make_cache(model, types, size + _core.PAGE_POSITIONS, keep=False, plan=plan)
-    for done, window in enumerate(windows, 1):
-        table = PageTable()
-        for first in range(0, size, _STEP_ROWS):
-            tokens = window[first : first + _STEP_ROWS]
-            batch = _core.Batch()
-            reserve(cache, table, first, len(tokens))
-            add_span(batch, table, tokens, first, len(tokens) if process_output else 0)
-            collection.run(batch, cache.pools, cache.slot_memory)
-        cache.release(table)
-        yield Imatrix(_entries(collection), datasets, chunk_count=done, chunk_size=size)
+    read = read_windows(
+        engine.model, engine.kv_type, windows, collection.run, outputs=process_output
+    )
+    for done, _ in enumerate(read, 1):
+        yield Imatrix(_entries(collection), datasets, chunk_count=done, chunk_size=len(windows[0]))
 
 
 def _entries(collection: ImatrixCollection) -> dict[str, Entry]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +23,7 @@ from oxibonsai.lora.adapter import Adapter, in_use
 from oxibonsai.models.adapting import AdaptedBuilder, ImageBuilder
 from oxibonsai.models.config import ModelConfig
 from oxibonsai.models.imatrix_collection import ImatrixBuilder, ImatrixCollection
+from oxibonsai.models.input_taps import InputTaps, InputTapsBuilder
 from oxibonsai.models.layer_states import LayerStateBuilder, NamedVectors
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import pack
@@ -206,6 +207,20 @@ class Model:
         other.program(other.main_pass)
         return other
 
+    def with_matrices(self, matrices: Mapping[str, _core.Weight]) -> Model:
+        """Return a model with other matrices in the place of some, by the names of their tensors.
+
+        All others are packed once for both, and its state is that of this model.
+        """
+        other = copy.copy(self)
+        other.weights = self.weights.with_matrices(matrices)
+        other._graphs, other.programs = other._described(), {}
+        known = set(self._used_matrices())
+        new = [w for w in other._used_matrices() if w not in known]
+        other._packed = [*self._packed, pack(new, self.weights.checkpoint, self.device)]
+        other.program(other.main_pass)
+        return other
+
     def _used_matrices(self) -> list[_core.Weight]:
         return list(dict.fromkeys(w for g in self._graphs.values() for w in g.matrices))
 
@@ -346,6 +361,17 @@ class Model:
             h = self._logits(builder, h)
         builder.output(ImatrixCollection.OUTPUT, h)
         return ImatrixCollection(self.device.compile(builder.graph), builder.sums)
+
+    def input_taps(self, names: Collection[str]) -> InputTaps:
+        """Return a pass of its own over the same packed matrices that gives what linear layers read.
+
+        Args:
+            names: The tensors of the layers' weights; those that no linear layer multiplies with are
+                left out.
+        """
+        builder = InputTapsBuilder(names, self.config.hadamard, self.adapters)
+        builder.output(InputTaps.RESULT, self._final_states(builder))
+        return InputTaps(self.device.compile(builder.graph), builder.outputs)
 
     @property
     def stages(self) -> list[tuple[Device, _core.Graph]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from itertools import accumulate
 
 import numpy as np
@@ -31,6 +32,13 @@ class Weights:
         self._sums: dict[str, _core.Weight] = {}
         self._used = set(_ROPE_FACTORS)
         self._biases: frozenset[str] | None = None
+
+    def with_matrices(self, matrices: Mapping[str, _core.Weight]) -> Weights:
+        """Return the same with other matrices in the place of some, by the tensors' names."""
+        other = copy(self)
+        other._matrices = {**self._matrices, **matrices}
+        other._parts = {n: parts for n, parts in self._parts.items() if n not in matrices}
+        return other
 
     def has(self, name: str) -> bool:
         """Return whether the file has a tensor, and the family of its model knows it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from oxibonsai.checkpoint.reader import Reader
 from oxibonsai.errors import RequestError
 from oxibonsai.files.progress import Progress, counted
 from oxibonsai.files.whole_file import follow_links, written_whole
-from oxibonsai.quantize.blocks import Loss, encode_matrix
+from oxibonsai.quantize.blocks import Encoded, Loss, encode_matrix
 from oxibonsai.quantize.importance import ImportanceMatrix
 from oxibonsai.quantize.mixes import find_mix, mix_names
 from oxibonsai.quantize.plan import Plan, make_plan
@@ -67,10 +68,15 @@ def write(
     out: str | os.PathLike[str],
     *,
     imatrix_name: str = "",
+    encoded: Mapping[str, Encoded] | None = None,
     threads: int = 1,
     progress: Progress | None = None,
 ) -> dict[str, Loss]:
-    """Do what was planned; arguments and errors as :func:`quantize`."""
+    """Do what was planned; arguments and errors as :func:`quantize`.
+
+    Args:
+        encoded: Tensors by name that are encoded already, in the types of the plan.
+    """
     if threads < 1:
         raise RequestError(f"threads is {threads}; it must be at least 1")
     out = Path(out)
@@ -91,7 +97,12 @@ def write(
                 writer.write_tensor(plan.file.tensor_bytes(choice.tensor.name))
                 report(choice.nbytes)
             else:
-                blocks, loss = encode_matrix(plan.matrix(choice), choice.type, pool, report)
+                ready = (encoded or {}).get(choice.tensor.name)
+                if ready is None:
+                    ready = encode_matrix(plan.matrix(choice), choice.type, pool, report)
+                else:
+                    report(choice.nbytes)
+                blocks, loss = ready
                 losses[choice.type.name] += loss
                 writer.write_tensor(blocks)
             plan.file.release(choice.tensor.name)

@@ -43,6 +43,10 @@ class Loss:
         return math.sqrt(self.error / self.total) if self.total > 0 else 0.0
 
 
+# The bytes of a matrix, and what is lost.
+Encoded = tuple[Bytes, Loss]
+
+
 @dataclass(frozen=True)
 class Matrix:
     """A matrix to encode.
@@ -71,7 +75,7 @@ def encode_matrix(
     kind: WeightType,
     pool: ThreadPoolExecutor,
     report: Callable[[int], None] | None = None,
-) -> tuple[Bytes, Loss]:
+) -> Encoded:
     """Return a matrix as the bytes of a type, the same for any number of threads.
 
     Args:
@@ -104,7 +108,8 @@ def sample_loss(matrix: Matrix, kind: WeightType, rows: int) -> Loss:
     return _encode_rows(matrix, kind, 0, min(rows, matrix.rows))[1]
 
 
-def _encode_rows(matrix: Matrix, kind: WeightType, first: int, last: int) -> tuple[Bytes, Loss]:
+def finite_rows(matrix: Matrix, first: int, last: int) -> Floats:
+    """Return rows of a matrix; FormatError where a value is not finite."""
     values = matrix.read(first, last)
     finite = np.isfinite(values)
     if not finite.all():
@@ -113,12 +118,22 @@ def _encode_rows(matrix: Matrix, kind: WeightType, first: int, last: int) -> tup
             f"{matrix.where} holds {values[row, col]} in row {first + row}, column {col}: weights are "
             "finite"
         )
+    return values
+
+
+def _encode_rows(matrix: Matrix, kind: WeightType, first: int, last: int) -> Encoded:
+    values = finite_rows(matrix, first, last)
     try:
         blocks: Bytes = _core.encode(values, kind.name, matrix.importance, 1)
     except FormatError as e:
         raise FormatError(f"{matrix.where}, from row {first}: {e}") from e
     if kind.group == 1:
         return blocks, Loss()  # floats lose nothing that counts
+    return blocks, loss_of(values, blocks, kind)
+
+
+def loss_of(values: Floats, blocks: Bytes, kind: WeightType) -> Loss:
+    """Return how far the blocks of a type are from the values that they stand for."""
     decoded = _core.decode(kind.name, blocks.reshape(-1)).reshape(values.shape)
     if matrix.keeps_zeros and decoded[values == 0].any():
         raise RequestError(
@@ -126,7 +141,7 @@ def _encode_rows(matrix: Matrix, kind: WeightType, first: int, last: int) -> tup
             "example --type Q8_0"
         )
     total = _sum_of_squares(values)
-    return blocks, Loss(_sum_of_squares(np.subtract(values, decoded, out=decoded)), total)
+    return Loss(_sum_of_squares(np.subtract(values, decoded, out=decoded)), total)
 
 
 def _sum_of_squares(values: Floats) -> float:

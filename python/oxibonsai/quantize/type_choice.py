@@ -195,16 +195,22 @@ def _places(matrices: Sequence[Tensor], shape: ModelShape, measured: bool) -> di
     counts = Counter(t.role for t in matrices)
     seen: Counter[str] = Counter()
     places = {}
-    for tensor in sorted(matrices, key=lambda t: (_layer(t.name), t.name)):
+    for tensor in sorted(matrices, key=_place_in_order):
         role = tensor.role
         places[tensor.name] = Place(seen[role], counts[role], shape.grouped, shape.large, measured)
         seen[role] += 1
     return places
 
 
-def _layer(name: str) -> int:
+def _place_in_order(tensor: Tensor) -> tuple[int, str]:
+    layer = layer_of(tensor.name)
+    return (-1 if layer is None else layer, tensor.name)
+
+
+def layer_of(name: str) -> int | None:
+    """Return the number of the layer that a tensor belongs to; None: it belongs to none."""
     match = re.match(r"[a-z_]+\.([0-9]{1,9})\.", name)
-    return int(match[1]) if match else -1
+    return int(match[1]) if match else None
 
 
 def _gives_logits(tensor: Tensor, tied: bool) -> bool:

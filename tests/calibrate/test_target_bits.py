@@ -1,0 +1,76 @@
+"""Types within a number of bits: the best choice, of what a model says to each."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import float_model
+import oxibonsai
+from oxibonsai import RequestError
+from oxibonsai.calibrate import choose_types, target_bits
+from oxibonsai.calibrate.target_bits import Option, best_within
+from oxibonsai.engine import Engine
+from oxibonsai.quantize import TypeRules, find_mix, make_plan
+
+WINDOWS = [tuple(w) for w in np.random.default_rng(8).integers(0, 256, (2, 32)).tolist()]
+# Sizes and costs of three matrices of 64 weights; the second's middle one is on no lower hull.
+OPTIONS = {
+    "a": [Option("Q2", 16, 9.0), Option("Q4", 32, 3.0), Option("Q8", 64, 1.0)],
+    "b": [Option("Q2", 16, 4.0), Option("Q4", 32, 3.9), Option("Q8", 64, 0.1)],
+    "c": [Option("Q2", 16, 0.5), Option("Q4", 32, 0.4), Option("Q8", 64, 0.3)],
+}
+
+
+@pytest.mark.parametrize("nbytes", [48, 64, 96, 112, 144, 192])
+def test_the_cheapest_choice_that_fits_is_taken(nbytes: int) -> None:
+    found = best_within(OPTIONS, 192, nbytes * 8 / 192)
+    every = itertools.product(*OPTIONS.values())
+    fitting = [choice for choice in every if sum(o.nbytes for o in choice) <= nbytes]
+    assert found.divergence == pytest.approx(min(sum(o.cost for o in c) for c in fitting))
+    assert found.bits <= nbytes * 8 / 192
+
+
+def test_fewer_bits_than_the_smallest_types_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"1\.9 bits .* which are 2\.00"):
+        best_within(OPTIONS, 192, 1.9)
+    with pytest.raises(RequestError, match="no matrices"):
+        best_within({}, 0, 2.0)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """A tiny model in float32 whose feed-forward layers hardly count: their gates are near zero."""
+    path = tmp_path_factory.mktemp("floats") / "floats.gguf"
+    random = np.random.default_rng(2)
+    small = random.normal(0, 1e-3, (256, 128)).astype(np.float32).tobytes()
+    float_model.write(
+        path, tensors={f"blk.{i}.ffn_gate.weight": ((256, 128), 0, small) for i in range(2)}
+    )
+    return oxibonsai.load(path, parallel=1, ctx_size=64)
+
+
+def test_what_hardly_counts_gets_the_fewest_bits(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_bits, "_SAMPLE_ROWS", 8)
+    plan = make_plan(engine.model.weights.checkpoint.file, TypeRules(find_mix("Q4_0")), None)
+    found = choose_types(
+        engine.model,
+        engine.kv_type,
+        plan,
+        WINDOWS,
+        3.5,
+        fixed=lambda tensor: "attn_q" in tensor.name,
+        layers_at_once=2,
+        threads=1,
+        progress=lambda *_: None,
+    )
+    assert len(found.types) == 12
+    assert not any("attn_q" in name for name in found.types)
+    assert 3.0 < found.bits <= 3.5
+    few = {"Q2_0_g64", "IQ2_XXS", "IQ2_S", "Q2_K"}
+    assert {t for n, t in found.types.items() if "ffn_up" in n or "ffn_down" in n} <= few
+    assert few.isdisjoint(t for n, t in found.types.items() if "attn_v" in n or "_output" in n)
