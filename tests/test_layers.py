@@ -111,6 +111,8 @@ PYTHON = {
         "convert",
         "split",
         "tokenizer",
+        "chat_template",
+        "sampling",
         "_core",
     },
     "finetune": {"errors", "files", "loading", "hf"},
