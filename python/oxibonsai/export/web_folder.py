@@ -40,8 +40,9 @@ PAGE = ("index.html", "page.css", "page.js", "worker.js", "ui/preview.js")
 OF_CHAT_PAGE = (
     "code_colours.js", "dom.js", "footnotes.js", "icon.svg", "markdown.js", "markdown_rules.js", "math.js",
     "style.css", "text.css", "words.js", "words_de.js", "words_fr.js", "vendor/LICENSE-dompurify",
-    "vendor/LICENSE-highlightjs", "vendor/LICENSE-katex", "vendor/LICENSE-marked", "vendor/highlight.min.js",
-    "vendor/katex.min.css", "vendor/katex.min.js", "vendor/marked.esm.js", "vendor/purify.min.js",
+    "vendor/LICENSE-highlightjs", "vendor/LICENSE-katex", "vendor/LICENSE-marked",
+    "vendor/highlight.min.js", "vendor/katex.min.css", "vendor/katex.min.js", "vendor/marked.esm.js",
+    "vendor/purify.min.js",
 )  # fmt: skip
 # Fields of SamplingParams that the module takes, and what it calls them.
 SAMPLING = {

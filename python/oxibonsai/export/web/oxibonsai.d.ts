@@ -42,6 +42,8 @@ export class Model {
   readonly context: number;
   /** Whether it has a chat template. */
   readonly chats: boolean;
+  /** The texts around the reasoning that an answer may begin with; they are part of the answer's text. */
+  readonly reasoning: [string, string] | null;
   readonly sampling: Readonly<Sampling>;
   encode(text: string): number[];
   decode(ids: number[]): string;

@@ -99,6 +99,10 @@ export class Model {
     return Boolean(this.#chat);
   }
 
+  get reasoning() {
+    return this.#chat?.reasoning ?? null;
+  }
+
   encode(text) {
     return this.#tokenizer.encode(text).ids;
   }
