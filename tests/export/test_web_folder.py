@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pytest
 import bert_folder
 import recurrent_model
 import tiny_model
-from oxibonsai import RequestError, UnsupportedError, _core
+from native_build import ROOT
+from oxibonsai import RequestError, UnsupportedError, __version__, _core
 from oxibonsai.architectures.families import BY_NAME, by_name
 from oxibonsai.cli.main import _run
 from oxibonsai.export.web_folder import CORE, SAMPLING, write_web_folder
@@ -292,3 +294,14 @@ def test_chats_whose_reasoning_a_browser_could_not_show_are_left_out(
     assert _run(line) == 0
     assert "marks its reasoning by control tokens (<think>)" in capsys.readouterr().err
     assert json.loads((out / "model.json").read_text())["chat"] is None
+
+
+def test_the_npm_package_holds_what_it_names(tmp_path: Path, core: Path) -> None:
+    runpy.run_path(str(ROOT / "packaging" / "build_npm.py"))["build"](core, tmp_path / "npm")
+    package = json.loads((tmp_path / "npm" / "package.json").read_text())
+    files = {path.name for path in (tmp_path / "npm").iterdir()}
+    assert files == {*package["files"], "package.json"}
+    assert set(package["exports"]["."].values()) == {"./oxibonsai.d.ts", "./oxibonsai.js"}
+    assert package["version"] == __version__
+    scripts = [(tmp_path / "npm" / name).read_text() for name in ("oxibonsai.js", "chat.js")]
+    assert set(re.findall(r'"\./([\w.]+)"', "".join(scripts))) <= files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from native_build import needs_compiler
+from native_build import ROOT, needs_compiler
 from oxibonsai import _core, load
 from oxibonsai.loading import open_model
 from oxibonsai.models import load_model
@@ -175,3 +176,39 @@ def test_what_cannot_be_done_is_an_error_with_a_sentence(model: Path, folder: Pa
     assert found[11] == "there is no option jsonSchema"
     assert found[12] == "a variable of the chat template may not be called tools"
     assert "leave no room for more in a context of 512" in found[13]
+
+
+USE = """
+import { load } from "oxibonsai";
+const model = await load(process.argv[1]);
+const messages = [{ role: "user", content: "Tell me about a cat." }];
+let text = "";
+for await (const piece of model.chat(messages, { maxTokens: 60, seed: 5 })) text += piece;
+console.log(text);
+"""
+
+
+def test_the_npm_package_runs_a_folder(model: Path, folder: Path, tmp_path: Path) -> None:
+    """Packed, installed and imported by its name, on a folder that has nothing but the model."""
+    line = [
+        sys.executable,
+        str(ROOT / "packaging" / "build_npm.py"),
+        str(folder),
+        str(tmp_path / "npm"),
+    ]
+    subprocess.run(line, check=True)
+    bare = tmp_path / "model"
+    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("*.js", "*.mjs", "*.wasm", "ui"))
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "package.json").write_text('{"private": true, "type": "module"}')
+
+    def done(*command: str) -> str:
+        return subprocess.run(
+            command, cwd=project, capture_output=True, text=True, check=True
+        ).stdout
+
+    archive = json.loads(done("npm", "pack", "--json", str(tmp_path / "npm")))[0]["filename"]
+    done("npm", "install", "--offline", "--no-audit", f"./{archive}")
+    found = done("node", "--input-type=module", "-e", USE, str(bare))
+    assert found == run(model, "Tell me about a cat.", "--seed", "5")
