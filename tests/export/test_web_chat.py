@@ -64,7 +64,8 @@ def prompts(folder: Path, requests: list[dict[str, Any]]) -> list[dict[str, str]
 
 
 def test_prompts_are_those_of_this_package(tmp_path: Path) -> None:
-    requests, wanted = [], []
+    requests: list[dict[str, Any]] = []
+    wanted: list[str | None] = []
     for source in sources():
         template = ChatTemplate(source, bos_token="<s>", eos_token="</s>")
         described = web_folder.ChatFormat(template).described()
