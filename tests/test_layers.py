@@ -123,6 +123,8 @@ PYTHON = {
         "convert",
         "split",
         "tokenizer",
+        "chat_template",
+        "sampling",
         "_core",
     },
     "finetune": {"errors", "files", "convert", "models", "loading", "hf"},

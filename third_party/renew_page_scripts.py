@@ -30,8 +30,9 @@ class Package:
     Attributes:
         source: Its name on npm.
         license: Its licence; of the two that DOMPurify offers, the one of this project.
-        files: Patterns of paths in the package, the minified script first. Fonts go into a folder
-            ``fonts``, where KaTeX's style sheet expects them.
+        files: Patterns of paths in the package, the script first, minified where there is one so. An
+            ``index.js`` gets this project's name of the package. Fonts go into a folder ``fonts``,
+            where KaTeX's style sheet expects them.
         folder: Where they go.
     """
 
@@ -52,6 +53,7 @@ PACKAGES = {
     "tokenizers": Package(
         "@huggingface/tokenizers", "Apache-2.0", ("dist/tokenizers.min.mjs",), WEB_FOLDER
     ),
+    "jinja": Package("@huggingface/jinja", "MIT", ("dist/index.js",), WEB_FOLDER),
 }
 
 
@@ -88,7 +90,9 @@ def renew(name: str, version: str) -> dict[str, Any]:
             for pattern in package.files:
                 for path in fnmatch.filter(archive.getnames(), f"package/{pattern}"):
                     font = "fonts/" if path.endswith(".woff2") else ""
-                    files[font + Path(path).name] = _read(archive, path)
+                    file = Path(path).name
+                    file = f"{name}.js" if file == "index.js" else file
+                    files[font + file] = _read(archive, path)
     for file, data in files.items():
         (package.folder / file).parent.mkdir(exist_ok=True)
         (package.folder / file).write_bytes(data)

@@ -36,13 +36,19 @@ LanguageModel::LanguageModel(const graph::Graph& graph, const std::string& kv_ty
     page_table_.resize(static_cast<size_t>(pages));
     std::iota(page_table_.begin(), page_table_.end(), 0);
   }
-  reset();
 }
 
-void LanguageModel::reset() {
-  tokens_.clear();
+int LanguageModel::begin(const std::vector<int32_t>& tokens) {
   const graph::StateSpec& state = executable_->state();
-  if (!state.slot.empty()) slots_ = std::make_unique<cpu::Slots>(state.slot, 1);
+  if (!state.slot.empty()) {  // a slot is that of all tokens so far
+    slots_ = std::make_unique<cpu::Slots>(state.slot, 1);
+    tokens_.clear();
+    return 0;
+  }
+  const size_t most = tokens.empty() ? 0 : std::min(tokens.size() - 1, tokens_.size());
+  const auto last = tokens_.begin() + static_cast<std::ptrdiff_t>(most);
+  tokens_.erase(std::mismatch(tokens_.begin(), last, tokens.begin()).first, tokens_.end());
+  return length();
 }
 
 void LanguageModel::run(const std::vector<int32_t>& tokens) {

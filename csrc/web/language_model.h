@@ -30,6 +30,10 @@ class LanguageModel {
   // type, or no logits.
   LanguageModel(const graph::Graph& graph, const std::string& kv_type, int context);
 
+  // Begins a sequence that will be `tokens`. What it shares with the one before is kept where the
+  // state allows that; returns how many tokens that is, always fewer than all: run the others.
+  int begin(const std::vector<int32_t>& tokens);
+
   // Runs tokens after those that the sequence has. Its logits are the last token's until the next
   // call. RequestError where they do not fit the context.
   void run(const std::vector<int32_t>& tokens);
@@ -39,9 +43,6 @@ class LanguageModel {
   // The next token: a function of the logits, the sequence, the seed, and how many of its last
   // tokens have been generated.
   int64_t choose(const Sampling& sampling, uint64_t seed, int generated);
-
-  // Begins another sequence.
-  void reset();
 
  private:
   cpu::CpuDevice device_;

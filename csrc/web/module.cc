@@ -48,6 +48,11 @@ std::shared_ptr<LanguageModel> load(const val& description, const std::shared_pt
   });
 }
 
+int begin(LanguageModel& model, const val& tokens) {
+  return translated(
+      [&] { return model.begin(emscripten::convertJSArrayToNumberVector<int32_t>(tokens)); });
+}
+
 void run(LanguageModel& model, const val& tokens) {
   translated([&] { model.run(emscripten::convertJSArrayToNumberVector<int32_t>(tokens)); });
 }
@@ -86,10 +91,10 @@ EMSCRIPTEN_BINDINGS(oxibonsai) {
   class_<LanguageModel>("LanguageModel")
       .smart_ptr_constructor("LanguageModelPtr", &load)
       .property("length", &LanguageModel::length)
+      .function("begin", &begin)
       .function("run", &run)
       .function("logits", &logits)
-      .function("choose", &choose)
-      .function("reset", &LanguageModel::reset);
+      .function("choose", &choose);
 }
 
 }  // namespace oxibonsai::web

@@ -1,6 +1,6 @@
 // Runs an exported folder: node run_exported.mjs FOLDER < requests; answers on standard output.
-// A request is {prompt, options} for a text, {ids} for the logits after them, or {decode} for the text
-// of ids.
+// A request is {prompt, options} for a text, {messages, options} for an answer, {ids} for the logits
+// after them, or {decode} for the text of ids.
 
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -8,13 +8,18 @@ import { pathToFileURL } from "node:url";
 const { load } = await import(new URL("oxibonsai.js", pathToFileURL(`${process.argv[2]}/`)));
 const model = await load();
 
-async function answer({ prompt, options, ids, decode }) {
+async function whole(pieces) {
+  let text = "";
+  for await (const piece of pieces) text += piece;
+  return text;
+}
+
+async function answer({ prompt, messages, options, ids, decode }) {
   try {
     if (decode) return { text: model.decode(decode) };
     if (ids) return { logits: Buffer.from(model.logits(ids).buffer).toString("base64") };
-    let text = "";
-    for await (const piece of model.generate(prompt, options)) text += piece;
-    return { ids: model.encode(prompt), text };
+    if (messages) return { text: await whole(model.chat(messages, options)) };
+    return { ids: model.encode(prompt), text: await whole(model.generate(prompt, options)) };
   } catch (error) {
     return { error: error.message };
   }

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import math
+import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,21 @@ import pytest
 import bert_folder
 import recurrent_model
 import tiny_model
-from oxibonsai import RequestError, UnsupportedError, _core
+from native_build import ROOT
+from oxibonsai import RequestError, UnsupportedError, __version__, _core
 from oxibonsai.architectures.families import BY_NAME, by_name
 from oxibonsai.cli.main import _run
-from oxibonsai.export.web_folder import CORE, write_web_folder
+from oxibonsai.export.web_folder import CORE, SAMPLING, write_web_folder
 from oxibonsai.loading import open_model
 from oxibonsai.models import load_model
 from oxibonsai.sampling import SamplingParams
 
+TEMPLATE = {
+    "tokenizer.chat_template": (
+        "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}<think>",
+        "str",
+    )
+}
 TOKENS = [5, 77, 5, 210, 33, 34, 1, 0]
 
 
@@ -43,7 +52,7 @@ def write(model: Path, folder: Path, core: Path) -> dict[str, Any]:
     made = write_web_folder(
         checkpoint, folder, core=core, kv_type="f32", sampling=sampling, name="a model"
     )
-    assert sorted(made) == sorted(folder.iterdir())
+    assert sorted(made) == sorted(path for path in folder.rglob("*") if path.is_file())
     document: dict[str, Any] = json.loads((folder / "model.json").read_text())
     return document
 
@@ -191,18 +200,49 @@ def test_what_else_the_page_needs_is_there(tmp_path: Path, core: Path) -> None:
         assert (tmp_path / "out" / name).read_bytes() == name.encode()
     assert json.loads((tmp_path / "out" / "tokenizer.json").read_text())["model"]["type"] == "BPE"
     page = (tmp_path / "out" / "index.html").read_text()
-    assert 'src="page.js"' in page
     assert "http" not in page.replace("http-equiv", "")  # all of it is in the folder
 
 
-def test_the_tokenizer_of_others_is_the_recorded_one() -> None:
+def test_what_a_file_of_the_folder_loads_is_in_it(tmp_path: Path, core: Path) -> None:
+    tiny_model.write(tmp_path / "model.gguf")
+    out = tmp_path / "out"
+    write(tmp_path / "model.gguf", out, core)
+    loads = re.compile(
+        r"""(?:from|import) "(\./[^"]+)"|(?:src|href)="([\w./]+)"|new URL\("(\w[\w.]+)", import\.meta"""
+    )
+    found = set()
+    for file in [*out.rglob("*.html"), *out.glob("*.js"), *out.glob("ui/*.js")]:
+        for names in loads.findall(file.read_text()):
+            path = (file.parent / "".join(names)).resolve()
+            assert path.is_file(), f"{file.name} loads {''.join(names)}"
+            found.add(path.name)
+    assert {"page.js", "worker.js", "core.wasm", "jinja.js", "markdown.js", "style.css"} <= found
+
+
+def test_ranges_are_those_of_the_parameters(tmp_path: Path, core: Path) -> None:
+    tiny_model.write(tmp_path / "model.gguf")
+    ranges = write(tmp_path / "model.gguf", tmp_path / "out", core)["ranges"]
+    assert set(ranges) == set(SAMPLING.values())
+    for name, word in SAMPLING.items():
+        low, high, above = (ranges[word][key] for key in ("low", "high", "above"))
+        step = 1 if ranges[word]["integer"] else 1e-6
+        SamplingParams(**{name: high})
+        SamplingParams(**{name: low + step if above else low})
+        for outside in (low if above else low - step, high + max(step, high * 1e-6)):
+            with pytest.raises(RequestError, match=re.escape(ranges[word]["is"])):
+                SamplingParams(**{name: outside})
+
+
+def test_scripts_of_others_are_the_recorded_ones() -> None:
     """As its package on npm has it; third_party/renew_page_scripts.py renews it."""
     from oxibonsai.export import web_folder
 
     vendor = Path(web_folder.__file__).parent / "web" / "vendor"
-    (record,) = json.loads((vendor / "versions.json").read_text())
+    recorded: dict[str, str] = {}
+    for record in json.loads((vendor / "versions.json").read_text()):
+        recorded |= record["sha256"]
     found = {name: hashlib.sha256((vendor / name).read_bytes()) for name in web_folder.VENDOR}
-    assert {name: digest.hexdigest() for name, digest in found.items()} == record["sha256"]
+    assert {name: digest.hexdigest() for name, digest in found.items()} == recorded
 
 
 def test_a_folder_without_the_core_is_refused(tmp_path: Path, core: Path) -> None:
@@ -227,13 +267,41 @@ def test_the_command_names_what_it_leaves_out(
         "general.sampling.temp": (0.25, "f32"),
         "general.sampling.xtc_probability": (0.5, "f32"),
     }
-    tiny_model.write(tmp_path / "model.gguf", changes={**stated})
+    tiny_model.write(tmp_path / "model.gguf", changes={**stated, **TEMPLATE})
     line = ["export-web", str(tmp_path / "model.gguf"), str(tmp_path / "out"), "--core", str(core)]
     assert _run([*line, "--json"]) == 0
     printed = capsys.readouterr()
     assert "xtc_probability 0.5" in printed.err
     facts = json.loads(printed.out)
-    assert {Path(f["path"]) for f in facts["files"]} == set((tmp_path / "out").iterdir())
+    written = {path for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert {Path(f["path"]) for f in facts["files"]} == written
     document = json.loads((tmp_path / "out" / "model.json").read_text())
     assert math.isclose(document["sampling"]["temperature"], 0.25)
     assert document["name"] == "tiny"
+    assert document["chat"]["template"] == TEMPLATE["tokenizer.chat_template"][0]
+    assert document["chat"]["reasoning"] == ["<think>", "</think>"]
+
+
+def test_chats_whose_reasoning_a_browser_could_not_show_are_left_out(
+    tmp_path: Path, core: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens, kind = tiny_model.tokenizer_keys()["tokenizer.ggml.tokens"]
+    tokens = ["<think>" if text == "<|im_start|>" else text for text in tokens]  # a control token
+    changes = {**TEMPLATE, "tokenizer.ggml.tokens": (tokens, kind)}
+    tiny_model.write(tmp_path / "model.gguf", changes=changes)
+    out = tmp_path / "out"
+    line = ["export-web", str(tmp_path / "model.gguf"), str(out), "--core", str(core)]
+    assert _run(line) == 0
+    assert "marks its reasoning by control tokens (<think>)" in capsys.readouterr().err
+    assert json.loads((out / "model.json").read_text())["chat"] is None
+
+
+def test_the_npm_package_holds_what_it_names(tmp_path: Path, core: Path) -> None:
+    runpy.run_path(str(ROOT / "packaging" / "build_npm.py"))["build"](core, tmp_path / "npm")
+    package = json.loads((tmp_path / "npm" / "package.json").read_text())
+    files = {path.name for path in (tmp_path / "npm").iterdir()}
+    assert files == {*package["files"], "package.json"}
+    assert set(package["exports"]["."].values()) == {"./oxibonsai.d.ts", "./oxibonsai.js"}
+    assert package["version"] == __version__
+    scripts = [(tmp_path / "npm" / name).read_text() for name in ("oxibonsai.js", "chat.js")]
+    assert set(re.findall(r'"\./([\w.]+)"', "".join(scripts))) <= files

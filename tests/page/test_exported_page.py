@@ -1,4 +1,4 @@
-"""The page of an exported folder, in Chromium: it tells what the command line tells."""
+"""The page of an exported folder, in Chromium: it says what the command line says."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from native_build import needs_compiler
@@ -33,13 +35,9 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export(MODEL, tmp_path_factory.mktemp("exported"))
-
-
-@pytest.fixture
-def page(chromium: Any, folder: Path) -> Iterator[Any]:
+@contextmanager
+def opened(chromium: Any, folder: Path) -> Iterator[Any]:
+    """The page of a folder, of an origin for which the browser has nothing yet."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     chromium.get_log("browser")  # what others have left
@@ -50,70 +48,121 @@ def page(chromium: Any, folder: Path) -> Iterator[Any]:
     server.server_close()
 
 
-def state(page: Any) -> str:
-    return str(page.find_element("id", "state").text)
+@contextmanager
+def loaded(chromium: Any, folder: Path) -> Iterator[Any]:
+    """The page with its model."""
+    with opened(chromium, folder) as page:
+        wait(page, "!document.querySelector('#send').disabled")
+        yield page
 
 
-def wait(page: Any, end: str) -> None:
-    WebDriverWait(page, 120).until(lambda _: end in state(page), f"state: {state(page)}")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(MODEL, tmp_path_factory.mktemp("exported"))
 
 
-def fill(page: Any, **values: str) -> None:
+@pytest.fixture
+def page(chromium: Any, folder: Path) -> Iterator[Any]:
+    with loaded(chromium, folder) as ready:
+        yield ready
+
+
+def wait(page: Any, condition: str) -> None:
+    WebDriverWait(page, 300).until(lambda _: page.execute_script(f"return {condition}"), condition)
+
+
+def set_up(page: Any, *, continues: bool, **values: str) -> None:
+    page.find_element("id", "open-settings").click()
     for name, value in values.items():
         field = page.find_element("name", name)
         field.clear()
         field.send_keys(value)
+    if page.find_element("name", "continues").is_selected() != continues:
+        page.find_element("name", "continues").click()
+    page.find_element("css selector", "#settings .primary").click()
 
 
-def test_the_page_tells_what_the_command_line_tells(page: Any) -> None:
-    wait(page, "Ready")
+def last(page: Any, selector: str) -> Any:
+    return page.find_elements("css selector", f".assistant {selector}")[-1]
+
+
+def ask(page: Any, text: str) -> str:
+    """Sends a text; returns the answer as the page's button copies it."""
+    page.find_element("id", "draft").send_keys(text, Keys.ENTER)
+    wait(page, "document.querySelector('#stop').hidden")
+    assert not last(page, ".failure").is_displayed(), last(page, ".failure").text
+    page.execute_script(
+        "navigator.clipboard.writeText = async (text) => { window.copied = text; };"
+        "[...document.querySelectorAll('.copy')].at(-1).click()"
+    )
+    return str(page.execute_script("return window.copied"))
+
+
+def run(model: Path, *options: str) -> str:
+    line = [sys.executable, "-m", "oxibonsai", "run", "-m", str(model), *options]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_page_chats_with_smollm2_as_the_command_line_does(
+    chromium: Any, smollm2_path: Path, tmp_path: Path
+) -> None:
+    question = "Name three colours."
+    with loaded(chromium, export(smollm2_path, tmp_path / "exported")) as page:
+        set_up(page, continues=False, maxTokens="40", seed="7")
+        answer = ask(page, question)
+        assert f"{answer}\n" == run(smollm2_path, "-n", "40", "--seed", "7", question)
+        assert last(page, ".answer").text.split()[:3] == answer.split()[:3]
+        assert page.get_log("browser") == []
+
+
+def test_the_page_goes_on_with_a_conversation(page: Any) -> None:
+    set_up(page, continues=False, maxTokens="40", seed="5")
+    question = "Tell me about a cat."
+    first = ask(page, question)
+    second = ask(page, question)
+    assert f"{first}\n" == run(MODEL, "-n", "40", "--seed", "5", question)
+    assert second != first
+    page.find_element("id", "new").click()
+    assert ask(page, question) == first
+
+
+def test_the_page_continues_a_text_as_the_command_line_does(page: Any) -> None:
     assert page.title == "seedling-1bit"
-    fill(page, prompt=PROMPT, tokens="80", temperature="0.8", seed="12345678901234567")
-    shown = shown_by(page)
-    options = ("-n", "80", "--temperature", "0.8", "--seed", "12345678901234567")
-    line = [sys.executable, "-m", "oxibonsai", "run", "--raw", "-m", str(MODEL), *options, PROMPT]
-    wanted = subprocess.run(line, capture_output=True, text=True, check=True).stdout
-    assert f"{PROMPT}{shown}\n" == wanted
+    seed = "12345678901234567"
+    set_up(page, continues=True, maxTokens="80", temperature="0.8", seed=seed)
+    options = ("--raw", "-n", "80", "--temperature", "0.8", "--seed", seed)
+    assert f"{PROMPT}{ask(page, PROMPT)}\n" == run(MODEL, *options, PROMPT)
     assert page.get_log("browser") == []
 
 
 # Where the first word of a text comes.
 STOP = """
-const output = document.querySelector("output");
 new MutationObserver((changes, observer) => {
-  if (output.textContent === "") return;
+  if (![...document.querySelectorAll(".answer")].at(-1)?.textContent) return;
   observer.disconnect();
-  document.querySelector("button").click();
-}).observe(output, { childList: true });
+  document.querySelector("#stop").click();
+}).observe(document.querySelector("#messages"), { childList: true, subtree: true, characterData: true });
 """
 
 
-def shown_by(page: Any) -> str:
-    page.execute_script("document.querySelector('#state').textContent = ''")
-    page.find_element("tag name", "button").click()
-    wait(page, "a second")
-    return str(page.find_element("tag name", "output").get_property("textContent"))
-
-
 def test_a_text_can_be_stopped_and_another_one_begun(page: Any) -> None:
-    wait(page, "Ready")
-    fill(page, prompt=PROMPT, tokens="200", seed="1")
-    whole = shown_by(page)
+    set_up(page, continues=True, maxTokens="200", seed="1")
+    whole = ask(page, PROMPT)
     page.execute_script(STOP)
-    stopped = shown_by(page)
+    stopped = ask(page, PROMPT)
     assert len(stopped) < len(whole)
     assert whole.startswith(stopped)
-    assert page.find_element("tag name", "button").text == "Continue the text"
-    assert shown_by(page) == whole
+    assert last(page, ".remark").text == "Stopped."
+    assert ask(page, PROMPT) == whole
 
 
-def test_an_altered_weight_is_not_loaded(chromium: Any, page: Any, folder: Path) -> None:
+def test_an_altered_weight_is_not_loaded(chromium: Any, folder: Path) -> None:
     (piece,) = folder.glob("weights-*.bin")
     content = piece.read_bytes()
     piece.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     try:
-        page.refresh()
-        WebDriverWait(page, 60).until(lambda _: "Failed to fetch" in state(page))
-        assert not page.find_element("tag name", "button").is_enabled()
+        with opened(chromium, folder) as page:
+            wait(page, "document.querySelector('#notice').textContent.includes('Failed to fetch')")
+            assert not page.find_element("id", "send").is_enabled()
     finally:
         piece.write_bytes(content)

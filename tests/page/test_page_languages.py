@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 import oxibonsai.server.page as page_module
+from oxibonsai.export import web_folder
 from page.fake_api import FakeApi
 from page.visitor import Visitor
 
 Visit = Callable[..., Visitor]
 STATIC = Path(page_module.__file__).with_name("static")
+WEB = Path(web_folder.__file__).with_name("web")  # its page has the same tables
 LANGUAGES = ["de", "fr"]
 
 
@@ -47,9 +49,10 @@ def _has_words(text: str | None) -> bool:
 
 def _used() -> set[str]:
     words = _Words()
-    words.feed((STATIC / "index.html").read_text())
+    for folder in (STATIC, WEB):
+        words.feed((folder / "index.html").read_text())
     found = words.found
-    for path in STATIC.glob("*.js"):
+    for path in [*STATIC.glob("*.js"), WEB / "page.js"]:
         if not path.name.startswith("words"):
             found |= set(_templates(path.read_text()))
     return found

@@ -76,6 +76,10 @@ class ChatTemplate:
         bos_token: Text of the bos token, for templates that write it.
         eos_token: Text of the eos token.
 
+    Attributes:
+        source: As given.
+        tokens: The texts of the two tokens, by their names.
+
     Raises:
         TemplateError: The source is too long; see also :meth:`check`.
     """
@@ -86,7 +90,7 @@ class ChatTemplate:
                 f"the chat template has {len(source)} characters, more than {MAX_SOURCE}"
             )
         self.source = source
-        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self.tokens = {"bos_token": bos_token, "eos_token": eos_token}
 
     @classmethod
     def chatml(cls) -> ChatTemplate:
@@ -214,7 +218,7 @@ class ChatTemplate:
             raise RequestError(f"a chat template variable may not be called {min(forbidden)}")
         values = {
             **variables,
-            **self._tokens,
+            **self.tokens,
             "messages": [dict(m) for m in messages],
             "tools": None if tools is None else [dict(t) for t in tools],
             "add_generation_prompt": add_generation_prompt,

@@ -8,15 +8,19 @@ from pathlib import Path
 
 import rich_click as click
 
+from oxibonsai.chat.template import load_template
+from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option
 from oxibonsai.cli.output import OutputFolder, file_facts, warn
 from oxibonsai.engine.memory import default_kv_type
-from oxibonsai.export.web_folder import SAMPLING, write_web_folder
+from oxibonsai.export.web_folder import SAMPLING, ChatFormat, write_web_folder
 from oxibonsai.known_models.recommendation import recommend
 from oxibonsai.loading import open_model
 from oxibonsai.models import describe
+from oxibonsai.output import find_reasoning_tags
 from oxibonsai.sampling import SamplingParams
+from oxibonsai.tokenizer import Tokenizer
 
 
 @click.command("export-web", cls=Command)
@@ -33,8 +37,8 @@ from oxibonsai.sampling import SamplingParams
 def export_web(source: str, out: Path, core: Path, as_json: bool) -> None:
     """Write the model IN into the folder OUT, with a page that runs it in a browser.
 
-    Any static server serves the folder. Weights, the graph and the tokenizer are the model's own, and
-    texts are those of oxibonsai run --raw.
+    Any static server serves the folder. Weights, the graph, the tokenizer and the chat template are the
+    model's own, and texts are those of oxibonsai run.
     """
     checkpoint = open_model(source)
     params = asdict(recommend(checkpoint.file, checkpoint.path).params(None))
@@ -44,6 +48,7 @@ def export_web(source: str, out: Path, core: Path, as_json: bool) -> None:
         for name, value in params.items()
         if name not in SAMPLING and value != neutral[name]
     ]
+    chat = _chat_format(checkpoint, warnings)
     name = checkpoint.file.get("general.name")
     made = write_web_folder(
         checkpoint,
@@ -52,6 +57,7 @@ def export_web(source: str, out: Path, core: Path, as_json: bool) -> None:
         kv_type=default_kv_type(describe(checkpoint).paged_layers),
         sampling=params,
         name=name if isinstance(name, str) and name else checkpoint.path.stem,
+        chat=chat,
     )
     warn(warnings)
     if as_json:
@@ -61,3 +67,25 @@ def export_web(source: str, out: Path, core: Path, as_json: bool) -> None:
     click.echo(
         f"{out}: {len(made)} files, {size / 1e6:.1f} MB; serve it: python -m http.server -d {out}"
     )
+
+
+def _chat_format(checkpoint: Checkpoint, warnings: list[str]) -> ChatFormat | None:
+    """Return how the model's conversations are written; None where it has no chats in a browser."""
+    if checkpoint.file.get("tokenizer.ggml.model") is None:
+        return None  # the folder has no tokenizer either, which its writer refuses
+    tokenizer = Tokenizer.from_gguf(checkpoint.file)
+    template = load_template(checkpoint, tokenizer)
+    if template is None:
+        warnings.append("the model has no chat template: its texts can be continued, not answered")
+        return None
+    tags = find_reasoning_tags(template.source)
+    if tags is None:
+        return ChatFormat(template)
+    hidden = {tokenizer.vocabulary.texts[i] for i in tokenizer.special_ids} & tags.marks
+    if hidden:
+        warnings.append(
+            f"the model marks its reasoning by control tokens ({', '.join(sorted(hidden))}), which a "
+            "browser's text does not show: its texts can be continued, not answered"
+        )
+        return None
+    return ChatFormat(template, (tags.open, tags.close))

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,31 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import __version__, _core
+from oxibonsai.chat_template import ChatTemplate
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.whole_file import make_folder, written_whole
 from oxibonsai.models import Weights, read_config
 from oxibonsai.models.recorded_graph import Call, record_logits
+from oxibonsai.sampling import PARAMETERS
+from oxibonsai.sampling.checks import MOST_FLOAT
 from oxibonsai.tokenizer.files.saving import tokenizer_files
 from oxibonsai.tokenizer.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 # What CMake builds with Emscripten.
 CORE = ("core.mjs", "core.wasm")
-PAGE = ("index.html", "page.css", "page.js", "worker.js", "oxibonsai.js", "oxibonsai.d.ts")
-VENDOR = ("tokenizers.min.mjs", "LICENSE-tokenizers")
+MODULE = ("oxibonsai.js", "oxibonsai.d.ts", "chat.js")
+VENDOR = ("tokenizers.min.mjs", "LICENSE-tokenizers", "jinja.js", "LICENSE-jinja")
+PAGE = ("index.html", "page.css", "page.js", "worker.js", "ui/preview.js")
+# What the page has of the server's chat page, in its folder ui.
+OF_CHAT_PAGE = (
+    "code_colours.js", "dom.js", "footnotes.js", "icon.svg", "markdown.js", "markdown_rules.js", "math.js",
+    "style.css", "text.css", "words.js", "words_de.js", "words_fr.js", "vendor/LICENSE-dompurify",
+    "vendor/LICENSE-highlightjs", "vendor/LICENSE-katex", "vendor/LICENSE-marked",
+    "vendor/highlight.min.js", "vendor/katex.min.css", "vendor/katex.min.js", "vendor/marked.esm.js",
+    "vendor/purify.min.js",
+)  # fmt: skip
 # Fields of SamplingParams that the module takes, and what it calls them.
 SAMPLING = {
     "temperature": "temperature",
@@ -45,6 +58,30 @@ SAMPLING = {
 # Of the data, so that a vector may be read in place.
 _ALIGNMENT = 64
 _PIECE = 32 << 20
+_WEB = files("oxibonsai") / "export" / "web"
+_CHAT_PAGE = files("oxibonsai") / "server" / "static"
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """How a model's conversations are written.
+
+    Attributes:
+        template: Of the model.
+        reasoning: The texts around what an answer begins with; None: the model knows no reasoning.
+    """
+
+    template: ChatTemplate
+    reasoning: tuple[str, str] | None = None
+
+    def described(self) -> dict[str, Any]:
+        """Return what ``model.json`` says of it."""
+        return {
+            "template": self.template.source,
+            **self.template.tokens,
+            "needs_parts": self.template.needs_parts,
+            "reasoning": self.reasoning,
+        }
 
 
 class _Data:
@@ -132,6 +169,7 @@ def write_web_folder(
     kv_type: str,
     sampling: Mapping[str, float],
     name: str,
+    chat: ChatFormat | None = None,
 ) -> list[Path]:
     """Write a model and all that runs it in a browser; return the files.
 
@@ -142,6 +180,7 @@ def write_web_folder(
         kv_type: What keys and values are kept as.
         sampling: The model's parameters, of which :data:`SAMPLING` are written.
         name: The model's, for the page.
+        chat: None: the model only continues texts.
 
     Raises:
         RequestError: ``core`` lacks a file.
@@ -149,12 +188,7 @@ def write_web_folder(
         UnsupportedError: The model does more than continue texts, or has no ``tokenizer.json``.
         OSError: The folder can't be written.
     """
-    for file in CORE:
-        if not (core / file).is_file():
-            raise RequestError(
-                f"{core} has no {file}: build it with Emscripten, as docs/platforms.md says, and name the "
-                "folder that it is in"
-            )
+    contents = module_files(core) | _page_files()
     texts = tokenizer_files(checkpoint)
     if "tokenizer.json" not in texts:
         raise UnsupportedError(f"{checkpoint.path} has no tokenizer that a browser can run")
@@ -169,6 +203,8 @@ def write_web_folder(
         "name": name,
         "kv_type": kv_type,
         "sampling": {word: sampling[name] for name, word in SAMPLING.items()},
+        "ranges": {word: _range(name) for name, word in SAMPLING.items()},
+        "chat": None if chat is None else chat.described(),
         "end_tokens": sorted(Tokenizer.from_gguf(checkpoint.file).eos_ids),
         "trained_context": checkpoint.trained_context,
         "bytes": data.size,
@@ -182,15 +218,52 @@ def write_web_folder(
         raise FormatError(
             f"{checkpoint.path}: a constant of the pass is not finite, for which JSON has no number"
         ) from e
-    own = files("oxibonsai.export") / "web"
-    contents = {file: (core / file).read_bytes() for file in CORE}
-    contents |= {file: (own / file).read_bytes() for file in PAGE}
-    contents |= {file: (own / "vendor" / file).read_bytes() for file in VENDOR}
     contents |= {file: text.encode() for file, text in texts.items()}
     for file, content in contents.items():
+        make_folder((folder / file).parent)
         with written_whole(folder / file) as out:
             out.write(content)
     return sorted(folder / file for file in [*contents, *(p["file"] for p in pieces)])
+
+
+def module_files(core: Path) -> dict[str, bytes]:
+    """Return what the ES module is made of, by file.
+
+    Args:
+        core: As for :func:`write_web_folder`.
+
+    Raises:
+        RequestError: ``core`` lacks a file.
+    """
+    for file in CORE:
+        if not (core / file).is_file():
+            raise RequestError(
+                f"{core} has no {file}: build it with Emscripten, as docs/platforms.md says, and name the "
+                "folder that it is in"
+            )
+    contents = {file: (core / file).read_bytes() for file in CORE}
+    contents |= {file: (_WEB / file).read_bytes() for file in MODULE}
+    return contents | {file: (_WEB / "vendor" / file).read_bytes() for file in VENDOR}
+
+
+def _page_files() -> dict[str, bytes]:
+    contents = {file: (_WEB / file).read_bytes() for file in PAGE}
+    contents |= {f"ui/{file}": (_CHAT_PAGE / file).read_bytes() for file in OF_CHAT_PAGE}
+    fonts = (_CHAT_PAGE / "vendor" / "fonts").iterdir()
+    return contents | {f"ui/vendor/fonts/{font.name}": font.read_bytes() for font in fonts}
+
+
+def _range(name: str) -> dict[str, Any]:
+    """Return what a parameter may be, as numbers and in words."""
+    bounds = PARAMETERS[name].bounds
+    high = MOST_FLOAT if bounds.high is None else bounds.high
+    return {
+        "low": bounds.low,
+        "high": high,
+        "above": bounds.above,
+        "integer": bounds.integer,
+        "is": str(bounds),
+    }
 
 
 def _described(calls: Sequence[Call], data: _Data) -> list[Any]:

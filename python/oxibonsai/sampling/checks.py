@@ -16,6 +16,7 @@ STEP_NAMES = (
 )  # fmt: skip
 
 Check = Callable[[str, Any], Any]
+MOST_FLOAT = 3e38  # finite as a float32
 
 
 def refusal(name: str, value: object, wanted: str) -> RequestError:
@@ -58,7 +59,7 @@ class Bounds:
         inside = checked > self.low if self.above else checked >= self.low
         if not inside or (self.high is not None and checked > self.high):
             raise refusal(name, value, str(self))
-        if not self.integer and checked > 3e38:
+        if not self.integer and checked > MOST_FLOAT:
             raise refusal(name, value, str(self))
         return checked
 

@@ -1,26 +1,17 @@
 // Runs a model that `oxibonsai export-web` has written, in a browser or in node.
 
+import { ChatFormat } from "./chat.js";
 import createCore from "./core.mjs";
 import { Tokenizer } from "./tokenizers.min.mjs";
 
-const FORMAT = 1;
+const FORMAT = 2;
 // Tokens of a context that nobody has asked for.
 const MOST_UNASKED = 2048;
 // Of what is shown of a character whose bytes are not all there yet.
 const UNFINISHED = "\uFFFD";
-// Least and greatest value of each setting, as oxibonsai/sampling has them; WHOLE takes integers.
 const MOST = 2 ** 31 - 1;
-const RANGES = {
-  temperature: [0, 3e38],
-  topK: [0, MOST],
-  topP: [Number.MIN_VALUE, 1],
-  minP: [0, 1],
-  repetitionPenalty: [Number.MIN_VALUE, 3e38],
-  repetitionWindow: [-1, MOST],
-  presencePenalty: [-2, 2],
-  frequencyPenalty: [-2, 2],
-};
-const WHOLE = new Set(["topK", "repetitionWindow"]);
+// Tokens of a prompt between two looks at what has arrived meanwhile.
+const STEP = 128;
 
 async function read(url, { integrity, signal } = {}) {
   signal?.throwIfAborted();
@@ -69,7 +60,7 @@ export async function load(folder = new URL(".", import.meta.url), options = {})
   const [tokenizerJson, tokenizerConfig, wasmBinary] = await Promise.all([
     json(at("tokenizer.json"), { signal }),
     json(at("tokenizer_config.json"), { signal }),
-    read(at("core.wasm"), { signal }),
+    read(new URL("core.wasm", import.meta.url), { signal }),
   ]);
   const core = await createCore({ wasmBinary });
   const storage = new core.Storage(description.bytes);
@@ -89,6 +80,8 @@ export class Model {
   #model;
   #tokenizer;
   #ends;
+  #ranges;
+  #chat;
   #busy = false;
 
   constructor(description, context, model, tokenizer) {
@@ -98,6 +91,16 @@ export class Model {
     this.#model = model;
     this.#tokenizer = tokenizer;
     this.#ends = new Set(description.end_tokens);
+    this.#ranges = description.ranges;
+    this.#chat = description.chat && new ChatFormat(description.chat);
+  }
+
+  get chats() {
+    return Boolean(this.#chat);
+  }
+
+  get reasoning() {
+    return this.#chat?.reasoning ?? null;
   }
 
   encode(text) {
@@ -116,20 +119,31 @@ export class Model {
     this.#checkIdle();
     if (typeof ids === "string" || !Array.from(ids).every((id) => isWhole(id, 0, MOST)))
       throw new Error("logits() takes a list of token ids: encode() makes one of a text");
-    this.#model.reset();
-    this.#model.run(ids);
+    this.#model.run(ids.slice(this.#model.begin(ids)));
     return Float32Array.from(this.#model.logits());
   }
 
+  // The text of a conversation that its answer follows.
+  prompt(messages, templateVariables = {}) {
+    if (!this.#chat) throw new Error(`${this.name} has no chat template: generate() continues a text`);
+    return this.#chat.prompt(messages, templateVariables);
+  }
+
+  async *chat(messages, { templateVariables, ...options } = {}) {
+    const prompt = this.prompt(messages, templateVariables); // with the special tokens that it takes
+    yield* this.#follow(this.#tokenizer.encode(prompt, { add_special_tokens: false }).ids, options);
+  }
+
   async *generate(prompt, options = {}) {
+    yield* this.#follow(this.encode(prompt), options);
+  }
+
+  async *#follow(prompt, options) {
     const { maxTokens = 256, seed = randomSeed(), signal, onToken, ...given } = options;
     const sampling = { ...this.sampling };
     for (const [name, value] of Object.entries(given)) {
-      if (!(name in sampling)) throw new Error(`generate() knows no option ${name}`);
-      const [least, most] = RANGES[name];
-      if (WHOLE.has(name)) checkWhole(name, value, least, most);
-      else if (typeof value !== "number" || !(value >= least && value <= most))
-        throw new Error(`${name} is ${value}: give a number from ${least} to ${most}`);
+      if (!(name in sampling)) throw new Error(`there is no option ${name}`);
+      checkSetting(name, value, this.#ranges[name]);
       sampling[name] = value;
     }
     checkWhole("maxTokens", maxTokens, 0, Number.MAX_SAFE_INTEGER);
@@ -137,14 +151,18 @@ export class Model {
     this.#checkIdle();
     this.#busy = true;
     try {
-      const ids = this.encode(prompt);
+      const ids = [...prompt];
       let shown = this.decode(ids).length;
-      this.#model.reset();
-      this.#model.run(ids);
+      if (ids.length >= this.context)
+        throw new Error(`${ids.length} tokens leave no room for more in a context of ${this.context}`);
+      let done = this.#model.begin(ids);
       for (let step = 0; step < maxTokens && ids.length < this.context; ++step) {
-        await turn();
-        signal?.throwIfAborted();
-        if (step > 0) this.#model.run(ids.slice(-1));
+        do {
+          await turn();
+          signal?.throwIfAborted();
+          this.#model.run(ids.slice(done, done + STEP));
+          done = Math.min(done + STEP, ids.length);
+        } while (done < ids.length);
         const token = this.#model.choose(sampling, high, low, step);
         if (this.#ends.has(token)) break;
         ids.push(token);
@@ -179,6 +197,13 @@ const isWhole = (value, least, most) =>
 function checkWhole(name, value, least, most) {
   if (!isWhole(value, least, most))
     throw new Error(`${name} is ${value}: give a whole number from ${least} to ${most}`);
+}
+
+// `is` says the range in words.
+function checkSetting(name, value, { low, high, above, integer, is }) {
+  const inside = typeof value === "number" && (above ? value > low : value >= low) && value <= high;
+  if (!inside || (integer && !Number.isInteger(value)))
+    throw new Error(`${name} is ${value}; it must be ${is}`);
 }
 
 // The high and the low half of a seed of 64 bits.

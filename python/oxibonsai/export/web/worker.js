@@ -1,5 +1,5 @@
-// Keeps the model off the page's thread. Messages in: load, generate, stop; out: loaded, progress,
-// text, done, error.
+// Keeps the model off the page's thread. Messages in: load, chat, generate, stop; out: loaded,
+// progress, text, done, error.
 
 import { load } from "./oxibonsai.js";
 
@@ -13,24 +13,29 @@ async function start({ context }) {
     context,
     onProgress: (bytes, all) => tell("progress", { bytes, all }),
   });
-  tell("loaded", { name: model.name });
+  tell("loaded", { name: model.name, chats: model.chats, reasoning: model.reasoning });
 }
 
-async function generate({ prompt, options }) {
+async function pass(begin, options) {
   stopping = new AbortController();
-  const begin = performance.now();
+  const started = performance.now();
   let tokens = 0;
   const onToken = () => ++tokens;
   try {
-    for await (const text of model.generate(prompt, { ...options, signal: stopping.signal, onToken }))
-      tell("text", { text });
+    for await (const text of begin({ ...options, signal: stopping.signal, onToken })) tell("text", { text });
   } catch (error) {
     if (!stopping.signal.aborted) throw error;
   }
-  tell("done", { tokens, seconds: (performance.now() - begin) / 1000 });
+  const seconds = (performance.now() - started) / 1000;
+  tell("done", { tokens, seconds, stopped: stopping.signal.aborted });
 }
 
-const answers = { load: start, generate, stop: async () => stopping?.abort() };
+const answers = {
+  load: start,
+  chat: ({ messages, options }) => pass((all) => model.chat(messages, all), options),
+  generate: ({ prompt, options }) => pass((all) => model.generate(prompt, all), options),
+  stop: async () => stopping?.abort(),
+};
 
 onmessage = async ({ data }) => {
   try {

@@ -196,5 +196,11 @@ export default {
   "{0} imported, {1} already here.": "{0} importiert, {1} schon da.",
   "{0} imported.": "{0} importiert.",
   "1 conversation": "1 Gespräch",
-  "{0} conversations": "{0} Gespräche"
+  "{0} conversations": "{0} Gespräche",
+  "Loading: {0} %": "Lädt: {0} %",
+  "The model runs in this browser, and nothing is sent to a server.": "Das Modell läuft in diesem Browser, und nichts geht an einen Server.",
+  "An empty field is as the model has it.": "Ein leeres Feld ist so, wie das Modell es hat.",
+  "Temperature": "Temperature",
+  "Max tokens": "Max tokens",
+  "Continue my text as it stands, without a chat": "Meinen Text fortsetzen, wie er dasteht, ohne Gespräch"
 };

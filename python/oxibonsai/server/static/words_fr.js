@@ -196,5 +196,11 @@ export default {
   "{0} imported, {1} already here.": "Importé : {0} ; déjà là : {1}.",
   "{0} imported.": "Importé : {0}.",
   "1 conversation": "1 conversation",
-  "{0} conversations": "{0} conversations"
+  "{0} conversations": "{0} conversations",
+  "Loading: {0} %": "Chargement : {0} %",
+  "The model runs in this browser, and nothing is sent to a server.": "Le modèle tourne dans ce navigateur, et rien n’est envoyé à un serveur.",
+  "An empty field is as the model has it.": "Un champ vide reste tel que le modèle l’a.",
+  "Temperature": "Temperature",
+  "Max tokens": "Max tokens",
+  "Continue my text as it stands, without a chat": "Continuer mon texte tel quel, sans conversation"
 };
