@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -52,3 +53,25 @@ def build_wasm(target: str = "all") -> Path:
         pytest.skip("needs emscripten and node (Debian: emscripten nodejs)")
     toolchain = ROOT / "cmake" / "wasm32-emscripten.cmake"
     return build("wasm", f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", target=target)
+
+
+def wine_environment() -> tuple[str, dict[str, str]]:
+    """Return wine and the variables that it is started with; skip where it is missing.
+
+    It keeps its files below the build, and needs no display.
+    """
+    wine = shutil.which("wine64", path=f"{os.environ['PATH']}{os.pathsep}/usr/lib/wine")
+    if wine is None:
+        pytest.skip("needs wine (Debian: wine64)")
+    BUILD.mkdir(exist_ok=True)
+    environment = {"WINEPREFIX": str(BUILD / "wine"), "WINEDEBUG": "-all", "DISPLAY": ""}
+    return wine, environment
+
+
+def build_windows(*options: str, target: str = "all") -> Path:
+    """Build for Windows with Zig; skip where that is missing."""
+    if shutil.which("zig") is None and shutil.which("python-zig") is None:
+        pytest.skip("needs zig (PyPI: ziglang)")
+    toolchain = ROOT / "cmake" / "x86_64-windows.cmake"
+    ours = (f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", "-DOXIBONSAI_FUZZERS=ON")
+    return build("windows", *ours, *options, target=target)

@@ -22,7 +22,9 @@ NATIVE = {
     "metal": {"base", "gpu"},
     "opencl": {"base", "gpu"},
     "sampling": {"base", "cpu"},
-    "web": {"base", "quant", "graph", "cpu", "sampling"},
+    "recorded": {"base", "quant", "graph", "cpu", "sampling"},
+    "web": {"base", "recorded"},
+    "program": {"base", "recorded"},
     "bindings": {
         "base",
         "quant",
@@ -383,7 +385,7 @@ def test_only_one_folder_includes_headers_of_the_system(path: Path) -> None:
     text = path.read_text()
     included = re.findall(r"^\s*#\s*include\s*<([^>]+)>", text, re.MULTILINE)
     with_suffix = {name for name in included if re.search(r"[./]", name)}
-    languages = ("pybind11/", "emscripten/")  # of Python and JavaScript
+    languages = ("pybind11/", "emscripten/", "nlohmann/")  # of Python, JavaScript and JSON
     assert {name for name in with_suffix if not name.startswith(languages)} <= COMPILERS
     assert not re.search(r"\b(_WIN32|__linux__|__APPLE__|__unix__)\b", text)
 

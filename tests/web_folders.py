@@ -11,6 +11,9 @@ SEEDLINGS = ROOT / "python" / "oxibonsai" / "seedling"
 
 
 def export(model: Path, folder: Path) -> Path:
-    core = build_wasm("oxibonsai_core") / "csrc"
+    return export_with_core(model, folder, build_wasm("oxibonsai_core") / "csrc")
+
+
+def export_with_core(model: Path, folder: Path, core: Path) -> Path:
     assert _run(["export-web", str(model), str(folder), "--core", str(core)]) == 0
     return folder

@@ -8,13 +8,26 @@
 
 #include "base/check.h"
 #include "base/memory_size.h"
-#include "web/graph_reader.h"
-#include "web/language_model.h"
+#include "recorded/graph_reader.h"
+#include "recorded/language_model.h"
+
+namespace emscripten {
+
+// What the reader of a graph asks for besides the methods of `val`.
+static size_t size_of(const val& node) {
+  const val counted = node.isArray() ? node : val::global("Object").call<val>("keys", node);
+  return counted["length"].as<size_t>();
+}
+
+}  // namespace emscripten
 
 namespace oxibonsai::web {
 namespace {
 
 using emscripten::val;
+using recorded::LanguageModel;
+using recorded::Sampling;
+using recorded::Storage;
 
 template <class F>
 auto translated(const F& call) {
@@ -43,8 +56,9 @@ val bytes_of(const std::shared_ptr<Storage>& storage) {
 std::shared_ptr<LanguageModel> load(const val& description, const std::shared_ptr<Storage>& storage,
                                     int context) {
   return translated([&] {
-    return std::make_shared<LanguageModel>(read_graph(description, storage),
-                                           description["kv_type"].as<std::string>(), context);
+    return std::make_shared<LanguageModel>(recorded::read_graph(description, storage),
+                                           description["kv_type"].as<std::string>(), context,
+                                           /*threads=*/1);
   });
 }
 

@@ -70,7 +70,7 @@ def data_of(document: dict[str, Any], folder: Path) -> bytes:
 
 
 class Rebuilt:
-    """A graph by the calls of a description, as csrc/web/graph_reader.cc repeats them."""
+    """A graph by the calls of a description, as csrc/recorded/graph_reader.h repeats them."""
 
     def __init__(self, document: dict[str, Any], data: bytes) -> None:
         self.graph = _core.Graph()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from native_build import build, needs_compiler
+from native_build import build, build_windows, needs_compiler, wine_environment
 
 CORPUS = Path(__file__).parent / "corpus"
 MUTATIONS = {"gguf": 2000, "weights": 100}  # of each file, before a release
@@ -31,6 +32,25 @@ def test_the_corpus_and_mutations_of_it_have_no_findings(target: str, share: int
     program = folder / "tests" / "native" / f"fuzz_{target}"
     done = subprocess.run(
         [str(program), str(MUTATIONS[target] // share), "1", *map(str, files)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.release
+@pytest.mark.long("compiles the core for Windows")
+@needs_compiler
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("target", MUTATIONS)
+def test_the_corpus_has_no_findings_on_windows(target: str) -> None:
+    wine, environment = wine_environment()
+    program = build_windows() / "tests" / "native" / f"fuzz_{target}.exe"
+    files = sorted((CORPUS / target).iterdir())
+    done = subprocess.run(
+        [wine, str(program), str(MUTATIONS[target] // SAMPLE), "1", *(f.name for f in files)],
+        cwd=CORPUS / target,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
     )

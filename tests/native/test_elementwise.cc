@@ -89,6 +89,8 @@ void check_norms(const cpu::KernelTable& t, std::mt19937& random, int n) {
   }
 }
 
+constexpr double kPi = 3.14159265358979323846;  // C++17 has no name for it
+
 double plain_activation(graph::Activation activation, double x) {
   switch (activation) {
     case graph::Activation::kSilu:
@@ -96,7 +98,7 @@ double plain_activation(graph::Activation activation, double x) {
     case graph::Activation::kGelu:
       return 0.5 * x * (1.0 + std::erf(x * std::sqrt(0.5)));
     case graph::Activation::kGeluTanh:
-      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / kPi) * (x + 0.044715 * x * x * x)));
     case graph::Activation::kRelu:
       return x > 0.0 ? x : 0.0;
     case graph::Activation::kRelu2:

@@ -1,5 +1,5 @@
-"""Builds the native tests and runs them with ctest; also under sanitizers, for Arm under qemu, and as
-WebAssembly under node.
+"""Builds the native tests and runs them with ctest; also under sanitizers, for Arm under qemu, as
+WebAssembly under node, and for Windows under wine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from native_build import ROOT, build, build_wasm, needs_compiler
+from native_build import (
+    ROOT,
+    build,
+    build_wasm,
+    build_windows,
+    needs_compiler,
+    wine_environment,
+)
 from oxibonsai import _core
 
 # Runs kernels of GPUs beside the scalar tier, whatever tier the processor has.
@@ -94,3 +101,12 @@ def test_the_neon_tiers_give_the_bytes_of_scalar(processor: str, names: str) -> 
 def test_webassembly_gives_the_bytes_of_scalar() -> None:
     # It has the caller's thread alone.
     ctest(build_wasm(), but="active_threads|staged_work")
+
+
+@pytest.mark.release
+@pytest.mark.long("compiles the core for Windows, and runs its tests under wine")
+@needs_compiler
+@pytest.mark.timeout(2400)
+def test_windows_gives_the_bytes_of_scalar() -> None:
+    _, environment = wine_environment()
+    ctest(build_windows(), **environment)

@@ -6,7 +6,7 @@
 #include <string>
 
 // What the library asks the operating system for. Only the files of this folder include the
-// system's own headers; the build takes posix.cc or windows.cc. Paths and texts are UTF-8.
+// system's own headers; the build takes posix.cc, windows.cc or wasm.cc. Paths and texts are UTF-8.
 namespace oxibonsai::os {
 
 // The system's words for why the last call of this thread has failed.

@@ -1,4 +1,4 @@
-#include "web/language_model.h"
+#include "recorded/language_model.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,7 +8,7 @@
 #include "cpu/kv_layout.h"
 #include "sampling/sampling.h"
 
-namespace oxibonsai::web {
+namespace oxibonsai::recorded {
 namespace {
 
 // Rows of a step: more gain no speed and take more memory.
@@ -22,8 +22,9 @@ cpu::KvType find_kv_type(const std::string& name) {
 
 }  // namespace
 
-LanguageModel::LanguageModel(const graph::Graph& graph, const std::string& kv_type, int context)
-    : device_(cpu::kernels(), 1), executable_(device_.compile(graph)), context_(context) {
+LanguageModel::LanguageModel(const graph::Graph& graph, const std::string& kv_type, int context,
+                             int threads)
+    : device_(cpu::kernels(), threads), executable_(device_.compile(graph)), context_(context) {
   if (context < 1) throw RequestError("a context has at least one token");
   if (executable_->outputs().size() != 1 || executable_->outputs()[0].first != "logits")
     throw RequestError("the graph gives no logits alone");
@@ -97,4 +98,4 @@ int64_t LanguageModel::choose(const Sampling& s, uint64_t seed, int generated) {
   return candidates_.draw(sampling::uniform(seed, static_cast<uint64_t>(generated))).token;
 }
 
-}  // namespace oxibonsai::web
+}  // namespace oxibonsai::recorded

@@ -1,32 +1,45 @@
-#include "web/graph_reader.h"
+#pragma once
 
 #include <limits>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/check.h"
 #include "graph/enum_names.h"
+#include "graph/graph.h"
 #include "quant/quant_type.h"
+#include "recorded/storage.h"
 
-namespace oxibonsai::web {
-namespace {
+// Reads the graph that `oxibonsai export-web` has described (docs/platforms.md, WebAssembly): its
+// weights, and the calls that made it.
+//
+// A Node is a value of the description, whoever has parsed it, with the methods of Emscripten's
+// `val` that are used here; size_of(node) is the number of a list's values or an object's names.
+namespace oxibonsai::recorded {
+namespace reading {
 
-using emscripten::val;
 using graph::Graph;
 using graph::Need;
 using graph::ValueId;
 using graph::Vector;
 using graph::WeightPtr;
 
-size_t count_of(const val& list) {
+template <class Node>
+size_t count_of(const Node& list) {
   if (!list.isArray())
     throw RequestError("the description of the graph has no list where one belongs");
-  return list["length"].as<size_t>();
+  return size_of(list);
 }
 
 // JavaScript's numbers are doubles: integers up to 2^53.
-int64_t integer(const val& v) {
-  const double number = v.isNumber() ? v.as<double>() : std::numeric_limits<double>::quiet_NaN();
+template <class Node>
+int64_t integer(const Node& v) {
+  const double number =
+      v.isNumber() ? v.template as<double>() : std::numeric_limits<double>::quiet_NaN();
   const auto whole = number >= -0x1p53 && number <= 0x1p53 ? static_cast<int64_t>(number) : 0;
   if (static_cast<double>(whole) != number)
     throw RequestError("the description of the graph has no integer where one belongs");
@@ -48,9 +61,10 @@ struct Tables {
   }
 };
 
-WeightPtr read_weight(const val& v, const Tables& tables) {
-  const auto name = v["name"].as<std::string>();
-  const auto type_name = v["type"].as<std::string>();
+template <class Node>
+WeightPtr read_weight(const Node& v, const Tables& tables) {
+  const auto name = v["name"].template as<std::string>();
+  const auto type_name = v["type"].template as<std::string>();
   const quant::QuantTraits* type = quant::find_by_name(type_name);
   if (type == nullptr) throw RequestError("no quant type is called " + type_name);
   const int64_t rows = integer(v["rows"]), cols = integer(v["cols"]);
@@ -61,16 +75,17 @@ WeightPtr read_weight(const val& v, const Tables& tables) {
     throw RequestError("the matrix " + name + " has no shape that there can be");
   const int64_t row_bytes = quant::row_bytes(type->type, cols);
   if (row_bytes > kMost / (experts * rows))
-    throw RequestError("the matrix " + name + " is larger than the module's memory");
+    throw RequestError("the matrix " + name + " is larger than 2 GiB");
   const uint8_t* data = tables.bytes(integer(v["at"]), experts * rows * row_bytes);
   return std::make_shared<graph::Weight>(name, type->type, rows, cols, data, tables.data, experts);
 }
 
 // Sets the fields of an op from the arguments of its call, which come in their order or by name, as
 // those of Python's methods do.
+template <class Node>
 class Arguments {
  public:
-  Arguments(std::string method, const val& call, const Tables& tables)
+  Arguments(std::string method, const Node& call, const Tables& tables)
       : method_(std::move(method)),
         in_order_(call[1]),
         by_name_(call[2]),
@@ -78,13 +93,13 @@ class Arguments {
         tables_(tables) {}
 
   Arguments& reads(const char* name, ValueId& id, Need need = graph::kRequired) {
-    const val v = next(name, need);
+    const Node v = next(name, need);
     if (!is_absent(v)) id = static_cast<ValueId>(integer(v));
     return *this;
   }
   template <class T>
   Arguments& takes(const char* name, T& field, Need need = graph::kRequired) {
-    const val v = next(name, need);
+    const Node v = next(name, need);
     if (!is_absent(v)) read(v, field);
     return *this;
   }
@@ -95,72 +110,68 @@ class Arguments {
   }
 
   void finish() const {
-    if (used_ < count_ ||
-        found_by_name_ < count_of(val::global("Object").call<val>("keys", by_name_)))
+    if (used_ < count_ || found_by_name_ < size_of(by_name_))
       throw RequestError(method_ +
                          " takes other arguments in this version: export the model again");
   }
 
  private:
-  static bool is_absent(const val& v) { return v.isUndefined() || v.isNull(); }
+  static bool is_absent(const Node& v) { return v.isUndefined() || v.isNull(); }
 
-  val next(const char* name, Need need) {
-    val found = val::undefined();
-    if (used_ < count_) {
-      found = in_order_[used_++];
-    } else {
-      found = by_name_[name];
-      if (!found.isUndefined()) ++found_by_name_;
-    }
+  Node next(const char* name, Need need) {
+    const bool in_order = used_ < count_;
+    const Node found = in_order ? in_order_[used_++] : by_name_[name];
+    if (!in_order && !found.isUndefined()) ++found_by_name_;
     if (is_absent(found) && need == graph::kRequired)
       throw RequestError(method_ + " lacks " + name);
     return found;
   }
 
-  void read(const val& v, bool& field) const { field = v.as<bool>(); }
+  void read(const Node& v, bool& field) const { field = v.template as<bool>(); }
   template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
-  void read(const val& v, T& field) const {
+  void read(const Node& v, T& field) const {
     field = static_cast<T>(integer(v));
   }
   template <class T, std::enable_if_t<std::is_enum_v<T>, int> = 0>
-  void read(const val& v, T& field) const {
-    graph::set_by_name(v.as<std::string>(), field);
+  void read(const Node& v, T& field) const {
+    graph::set_by_name(v.template as<std::string>(), field);
   }
-  void read(const val& v, float& field) const { field = static_cast<float>(v.as<double>()); }
-  void read(const val& v, std::string& field) const { field = v.as<std::string>(); }
-  void read(const val& v, WeightPtr& field) const {
+  void read(const Node& v, float& field) const {
+    field = static_cast<float>(v.template as<double>());
+  }
+  void read(const Node& v, std::string& field) const { field = v.template as<std::string>(); }
+  void read(const Node& v, WeightPtr& field) const {
     const int64_t index = integer(v);
     if (index < 0 || index >= static_cast<int64_t>(tables_.weights.size()))
       throw RequestError(method_ + " reads a matrix that the description lacks");
     field = tables_.weights[static_cast<size_t>(index)];
   }
   // A run of float32 numbers in the data.
-  void read(const val& v, Vector& field) const {
+  void read(const Node& v, Vector& field) const {
     if (v.isNull()) return;
     const int64_t count = integer(v["count"]);
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / sizeof(float);
-    if (count > kMost)
-      throw RequestError(method_ + " reads a vector larger than the module's memory");
+    if (count > kMost) throw RequestError(method_ + " reads a vector larger than 2 GiB");
     const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
     const auto* floats = reinterpret_cast<const float*>(tables_.bytes(integer(v["at"]), bytes));
     field = std::make_shared<const std::vector<float>>(floats, floats + count);
   }
   template <class T>
-  void read(const val& v, std::vector<T>& field) const {
+  void read(const Node& v, std::vector<T>& field) const {
     for (size_t i = 0; i < count_of(v); ++i) read(v[i], field.emplace_back());
   }
-  void read(const val& v, graph::RowSpace& field) const {
+  void read(const Node& v, graph::RowSpace& field) const {
     field = tables_.graph.value(static_cast<ValueId>(integer(v))).rows;
   }
-  [[noreturn]] void read(const val&, graph::ConvWeight&) const { refuse(); }
-  [[noreturn]] void read(const val&, std::shared_ptr<graph::InputSums>&) const { refuse(); }
+  [[noreturn]] void read(const Node&, graph::ConvWeight&) const { refuse(); }
+  [[noreturn]] void read(const Node&, std::shared_ptr<graph::InputSums>&) const { refuse(); }
 
   [[noreturn]] void refuse() const {
-    throw UnsupportedError(method_ + " is not for WebAssembly in this version");
+    throw UnsupportedError(method_ + " is not for recorded graphs in this version");
   }
 
   const std::string method_;
-  const val in_order_, by_name_;
+  const Node in_order_, by_name_;
   const size_t count_;
   const Tables& tables_;
   size_t used_ = 0, found_by_name_ = 0;
@@ -171,12 +182,12 @@ constexpr bool kIsMethod = false;
 template <class T>
 constexpr bool kIsMethod<T, std::void_t<decltype(T::kDoc)>> = true;
 
-template <class T>
-bool add_if_named(const std::string& name, const val& call, Tables* tables) {
+template <class T, class Node>
+bool add_if_named(const std::string& name, const Node& call, Tables* tables) {
   if constexpr (kIsMethod<T>) {
     if (name != T::kName) return false;
     T op;
-    Arguments arguments(name, call, *tables);
+    Arguments<Node> arguments(name, call, *tables);
     op.fields(arguments);
     arguments.finish();
     tables->graph.add(std::move(op));
@@ -185,23 +196,25 @@ bool add_if_named(const std::string& name, const val& call, Tables* tables) {
   return false;
 }
 
-template <class... All>
-bool add_op(const std::string& name, const val& call, Tables* tables, const std::variant<All...>*) {
+template <class Node, class... All>
+bool add_op(const std::string& name, const Node& call, Tables* tables,
+            const std::variant<All...>*) {
   return (add_if_named<All>(name, call, tables) || ...);
 }
 
-void repeat(const val& call, Tables* tables) {
-  const auto name = call[0].as<std::string>();
-  const val arguments = call[1];
+template <class Node>
+void repeat(const Node& call, Tables* tables) {
+  const auto name = call[0].template as<std::string>();
+  const Node arguments = call[1];
   if (name == "add_paged_layer") {
-    const val layer = arguments[0];
-    tables->graph.add_paged_layer({static_cast<int>(integer(layer[0])),
-                                   static_cast<int>(integer(layer[1])),
-                                   static_cast<int>(integer(layer[2])), layer[3].as<bool>()});
+    const Node layer = arguments[0];
+    tables->graph.add_paged_layer(
+        {static_cast<int>(integer(layer[0])), static_cast<int>(integer(layer[1])),
+         static_cast<int>(integer(layer[2])), layer[3].template as<bool>()});
   } else if (name == "add_slot") {
     tables->graph.add_slot(integer(arguments[0]));
   } else if (name == "set_output") {
-    tables->graph.set_output(arguments[0].as<std::string>(),
+    tables->graph.set_output(arguments[0].template as<std::string>(),
                              static_cast<ValueId>(integer(arguments[1])));
   } else if (!add_op(name, call, tables, static_cast<const graph::OpVariant*>(nullptr))) {
     throw UnsupportedError("this version has no op " + name +
@@ -209,16 +222,19 @@ void repeat(const val& call, Tables* tables) {
   }
 }
 
-}  // namespace
+}  // namespace reading
 
-graph::Graph read_graph(const val& description, const std::shared_ptr<Storage>& data) {
-  Tables tables{data, {}, {}};
-  const val weights = description["weights"];
-  for (size_t i = 0; i < count_of(weights); ++i)
-    tables.weights.push_back(read_weight(weights[i], tables));
-  const val calls = description["calls"];
-  for (size_t i = 0; i < count_of(calls); ++i) repeat(calls[i], &tables);
+// RequestError where the description does not fit this version or its data; UnsupportedError where
+// it has what no language model needs.
+template <class Node>
+graph::Graph read_graph(const Node& description, const std::shared_ptr<Storage>& data) {
+  reading::Tables tables{data, {}, {}};
+  const Node weights = description["weights"];
+  for (size_t i = 0; i < reading::count_of(weights); ++i)
+    tables.weights.push_back(reading::read_weight(weights[i], tables));
+  const Node calls = description["calls"];
+  for (size_t i = 0; i < reading::count_of(calls); ++i) reading::repeat(calls[i], &tables);
   return std::move(tables.graph);
 }
 
-}  // namespace oxibonsai::web
+}  // namespace oxibonsai::recorded

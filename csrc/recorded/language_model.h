@@ -10,7 +10,7 @@
 #include "graph/graph.h"
 #include "sampling/candidates.h"
 
-namespace oxibonsai::web {
+namespace oxibonsai::recorded {
 
 // What a draw takes besides the logits (docs/sampling.md); neutral values as there.
 struct Sampling {
@@ -23,12 +23,12 @@ struct Sampling {
   float presence_penalty, frequency_penalty;
 };
 
-// A compiled graph and the state of one sequence, on the caller's thread.
+// A compiled graph and the state of one sequence.
 class LanguageModel {
  public:
   // `kv_type` is what the positions of the cache are kept as; RequestError where there is no such
   // type, or no logits.
-  LanguageModel(const graph::Graph& graph, const std::string& kv_type, int context);
+  LanguageModel(const graph::Graph& graph, const std::string& kv_type, int context, int threads);
 
   // Begins a sequence that will be `tokens`. What it shares with the one before is kept where the
   // state allows that; returns how many tokens that is, always fewer than all: run the others.
@@ -56,4 +56,4 @@ class LanguageModel {
   sampling::Candidates candidates_;
 };
 
-}  // namespace oxibonsai::web
+}  // namespace oxibonsai::recorded

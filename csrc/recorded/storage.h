@@ -3,10 +3,9 @@
 #include "base/aligned.h"
 #include "base/data_owner.h"
 
-namespace oxibonsai::web {
+namespace oxibonsai::recorded {
 
-// A model's weights and vectors, one after the other, which JavaScript writes into the module's
-// memory.
+// A model's weights and vectors, one after the other, which who loads the model writes into it.
 class Storage : public DataOwner {
  public:
   explicit Storage(size_t bytes) : memory_(bytes) {}
@@ -22,4 +21,4 @@ class Storage : public DataOwner {
   AlignedBuffer memory_;
 };
 
-}  // namespace oxibonsai::web
+}  // namespace oxibonsai::recorded
