@@ -37,6 +37,7 @@ LanguageModel::LanguageModel(const graph::Graph& graph, const std::string& kv_ty
     page_table_.resize(static_cast<size_t>(pages));
     std::iota(page_table_.begin(), page_table_.end(), 0);
   }
+  begin({});
 }
 
 int LanguageModel::begin(const std::vector<int32_t>& tokens) {
