@@ -1,6 +1,6 @@
 // What a device does, beside what it says: the host compares all that this kernel writes
-// (opencl/check_device.cc). A block of 256 threads takes as many triples of numbers; `results` gets four
-// of each, `lanes` of each of the first block's threads.
+// (opencl/check_device.cc). A block of 256 threads takes as many triples of numbers; `results` gets
+// four of each, `lanes` of each of the first block's threads.
 
 KERNEL(probe, FlatArgs, READ(1, float, numbers), WRITE(2, float, results),
        WRITE(3, uint32_t, lanes)) {
