@@ -14,7 +14,7 @@ set(CMAKE_CXX_ARCHIVE_APPEND "<CMAKE_AR> ar qs <TARGET> <OBJECTS>")
 set(CMAKE_CXX_ARCHIVE_FINISH "")
 set(CMAKE_RC_COMPILER "${OXIBONSAI_ZIG}")  # CMake wants one; there are no resources
 # -O3 also where CMake only tries the compiler: for each mode Zig compiles a C++ library of its own.
-set(CMAKE_CXX_FLAGS_INIT "-O3 -fno-sanitize=all")
+set(CMAKE_CXX_FLAGS_INIT "-O3 -g0 -fno-sanitize=all")
 if(OXIBONSAI_WINE)
   set(CMAKE_CROSSCOMPILING_EMULATOR "${OXIBONSAI_WINE}")
 endif()
