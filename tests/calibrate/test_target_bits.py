@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,3 +75,36 @@ def test_what_hardly_counts_gets_the_fewest_bits(
     few = {"Q2_0_g64", "IQ2_XXS", "IQ2_S", "Q2_K"}
     assert {t for n, t in found.types.items() if "ffn_up" in n or "ffn_down" in n} <= few
     assert few.isdisjoint(t for n, t in found.types.items() if "attn_v" in n or "_output" in n)
+
+
+def test_no_type_is_chosen_where_none_has_groups_that_divide_the_rows(tmp_path: Path) -> None:
+    shapes = {"ffn_gate": (240, 128), "ffn_up": (240, 128), "ffn_down": (128, 240)}
+    random = np.random.default_rng(3)
+    float_model.write(
+        tmp_path / "m.gguf",
+        changes={"qwen3.feed_forward_length": (240, "u32")},
+        tensors={
+            f"blk.{i}.{name}.weight": (
+                shape,
+                0,
+                random.normal(0, 0.05, shape).astype(np.float32).tobytes(),
+            )
+            for i in range(2)
+            for name, shape in shapes.items()
+        },
+    )
+    engine = oxibonsai.load(tmp_path / "m.gguf", parallel=1, ctx_size=64)
+    plan = make_plan(engine.model.weights.checkpoint.file, TypeRules(find_mix("Q4_0")), None)
+    found = choose_types(
+        engine.model,
+        engine.kv_type,
+        plan,
+        WINDOWS,
+        4.5,
+        fixed=lambda tensor: "ffn" not in tensor.name,
+        layers_at_once=2,
+        threads=1,
+        progress=lambda *_: None,
+    )
+    names = {f"blk.{i}.{name}.weight" for i in range(2) for name in ("ffn_gate", "ffn_up")}
+    assert found.types.keys() == names

@@ -181,7 +181,11 @@ def test_layers_are_rounded_for_a_text_and_types_chosen(source: Path, tmp_path: 
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(("--gptq",), "--calibration FILE"), (("--layers-at-once", "2"), "--gptq or --target-bits")],
+    [
+        (("--gptq",), "--calibration FILE"),
+        (("--layers-at-once", "2"), "--gptq or --target-bits"),
+        (("--target-bits", "nan", "--calibration", __file__), "--target-bits is nan"),
+    ],
 )
 def test_options_of_calibration_need_each_other(
     options: tuple[str, ...], said: str, source: Path, tmp_path: Path
@@ -190,3 +194,17 @@ def test_options_of_calibration_need_each_other(
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
     assert not (tmp_path / "m.gguf").exists()
+
+
+def test_windows_of_calibration_are_no_longer_than_the_models_context(tmp_path: Path) -> None:
+    model, text, out = tmp_path / "short.gguf", tmp_path / "text.txt", tmp_path / "m.gguf"
+    float_model.write(model, changes={"qwen3.context_length": (64, "u32")})
+    options = ("q4_0", "--gptq", "--calibration", text, "--calibration-windows", "2")
+    text.write_text("x" * 127)
+    done = run_oxibonsai("quantize", model, out, *options)
+    assert done.returncode == 2
+    assert f"{text} has 127 tokens; to calibrate takes 128 at least" in done.stderr
+    text.write_text("x" * 128)
+    done = run_oxibonsai("quantize", model, out, *options)
+    assert done.returncode == 0, done.stderr
+    assert out.exists()

@@ -385,6 +385,19 @@ MISFITS: dict[str, tuple[Callable[[Path, Path], Files], type[OxiBonsaiError], st
         )},
         FormatError, "385 rows, which are no 3 equal parts",
     ),
+    "rows that are no halves": (
+        lambda p, t: {"transformer": write_gguf(
+            t / "x.gguf", {**original(p), LAST_NORM: np.ones((255, 128), np.float32)}
+        )},
+        FormatError, "255 rows, which are no 2 equal parts",
+    ),
+    "a tensor twice": (
+        lambda p, t: {"transformer": write_gguf(
+            t / "x.gguf",
+            {**original(p), "model.diffusion_model.img_in.weight": original(p)["img_in.weight"]},
+        )},
+        FormatError, "both img_in.weight and model.diffusion_model.img_in.weight",
+    ),
     "NaN": (
         lambda p, t: {"transformer": write_gguf(
             t / "x.gguf",

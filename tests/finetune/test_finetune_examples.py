@@ -178,7 +178,7 @@ def test_preferences_are_prompts_with_two_answers(tmp_path: Path, tokenizer: Any
     assert max(len(e.ids) for e in (explicit.chosen, explicit.rejected)) > cut
     assert read_preferences(file, tokenizer, cut).cut == 2
     file.write_text(json.dumps(rows[0]) + "\n" + json.dumps({"text": "a"}))
-    with pytest.raises(FormatError, match=r"line 2: it has no chosen and rejected"):
+    with pytest.raises(FormatError, match=r"line 2: it has not both chosen and rejected"):
         read_preferences(file, tokenizer, 4096)
     file.write_text(json.dumps({"text": "a"}) + "\n" + json.dumps(rows[0]))
     assert not holds_preferences(file)

@@ -101,7 +101,7 @@ def _encode_part(
                 raise FormatError(f"{matrix.where}: {e}") from e
             encoded[choice.tensor.name] = (
                 blocks.reshape(-1),
-                loss_of(values, blocks, choice.type),
+                loss_of(matrix, values, blocks, choice.type),
             )
             report(choice.tensor.name)
     return encoded

@@ -172,7 +172,13 @@ def _saving(low: Option, high: Option) -> float:
 
 
 def _is_free(tensor: Tensor) -> bool:
-    return is_matrix(tensor) and len(tensor.shape) == 2 and layer_of(tensor.name) is not None
+    matrix = is_matrix(tensor) and len(tensor.shape) == 2 and layer_of(tensor.name) is not None
+    return matrix and bool(_candidates(tensor.shape[1]))
+
+
+def _candidates(cols: int) -> list[str]:
+    """Return the types whose groups divide so many columns."""
+    return [name for name in CANDIDATES if cols % type_named(name).group == 0]
 
 
 @dataclass(frozen=True)
@@ -233,7 +239,7 @@ def _measured(
     rows = matrix.read(0, matrix.rows)[:: max(1, matrix.rows // _SAMPLE_ROWS)]
     share = matrix.rows / len(rows)
     importance = np.einsum("ii->i", means).astype(np.float32)
-    types = [n for n in CANDIDATES if matrix.cols % type_named(n).group == 0]
+    types = _candidates(matrix.cols)
     probe = min(types, key=lambda n: abs(type_named(n).bits - target_bits))
     errors = {}
     for name in types:

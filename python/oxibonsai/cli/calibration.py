@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from oxibonsai.calibrate import choose_types, encode_with_feedback
 from oxibonsai.cli.options import Command, apply, load_engine
 from oxibonsai.cli.perplexity import read_text
 from oxibonsai.engine import Engine
+from oxibonsai.errors import RequestError
 from oxibonsai.evaluate import cut_windows, text_tokens
 from oxibonsai.files.step_progress import step_progress
 from oxibonsai.imatrix import Imatrix, collect
@@ -76,6 +78,8 @@ def calibration_options(command: Command) -> Command:
     ) -> Any:
         if calibration_text is None and (gptq or target_bits is not None):
             raise click.UsageError("--gptq and --target-bits need a text: give --calibration FILE")
+        if target_bits is not None and math.isnan(target_bits):
+            raise click.UsageError("--target-bits is nan; it is a number from 1 to 16")
         alone = calibration_text, calibration_windows, layers_at_once
         if not gptq and target_bits is None and any(value is not None for value in alone):
             raise click.UsageError(
@@ -153,7 +157,7 @@ def calibrate(
     assert calibration.text is not None
     text = read_text(calibration.text)
     engine = load_engine(source, "", ctx_size=_CTX_SIZE, parallel=1, threads=threads)
-    windows = _windows(engine, text, calibration.windows)
+    windows = _windows(engine, calibration.text, text, calibration.windows)
     if imatrix is None:
         with step_progress("Reading the text", "windows") as progress:
             for imatrix in collect(engine, windows, datasets=[calibration.text.name]):
@@ -189,9 +193,24 @@ def calibrate(
     return Calibrated(plan, encoded)
 
 
-def _windows(engine: Engine, text: str, count: int) -> list[tuple[int, ...]]:
-    """Return windows of a text, as many as asked for where it is long enough, evenly spaced."""
-    bos = engine.tokenizer.vocabulary.leading_bos
-    cut = cut_windows(text_tokens(engine.tokenizer, text), _CTX_SIZE, bos)
+def _windows(engine: Engine, path: Path, text: str, count: int) -> list[tuple[int, ...]]:
+    """Return windows of a text, as many as asked for where it is long enough, evenly spaced.
+
+    Args:
+        engine: Its tokenizer cuts the text; a window is no longer than its context.
+        path: The text's, for errors.
+        text: What it says.
+        count: How many at most.
+
+    Raises:
+        RequestError: The text has fewer tokens than two windows.
+    """
+    size, bos = min(_CTX_SIZE, engine.ctx_size), engine.tokenizer.vocabulary.leading_bos
+    tokens = text_tokens(engine.tokenizer, text)
+    if len(tokens) < 2 * size:
+        raise RequestError(
+            f"{path} has {len(tokens)} tokens; to calibrate takes {2 * size} at least: give a longer text"
+        )
+    cut = cut_windows(tokens, size, bos)
     taken = min(count, len(cut))
     return [cut[i * len(cut) // taken].inputs for i in range(taken)]

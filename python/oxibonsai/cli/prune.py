@@ -149,7 +149,7 @@ def prune(
     def read_texts(path: str) -> _Texts:
         size = ctx_size or _CTX_SIZE
         engine = load_engine(path, quant_type, ctx_size=size, parallel=1, threads=threads)
-        return _Texts(engine, size, chunks)
+        return _Texts(engine, min(size, engine.ctx_size), chunks)  # a model may take less
 
     report: dict[str, Any] = {"method": method or "layers"}
     texts = read_texts(model) if calibration or held_out else None

@@ -128,9 +128,9 @@ class RowsOfTensors:
         """Return a tensor's shape, slowest dimension first."""
         rows = self._rows[name]
         first, *others = self._tensors.shape(rows.stored) or (1,)
-        if first % rows.parts or (rows.swapped and first % 2):
+        if first % (parts := 2 if rows.swapped else rows.parts):
             raise FormatError(
-                f"{self.path}: {rows.stored} has {first} rows, which are no {rows.parts} equal parts"
+                f"{self.path}: {rows.stored} has {first} rows, which are no {parts} equal parts"
             )
         return (first // rows.parts, *others)
 
@@ -177,7 +177,14 @@ def original_transformer(tensors: StoredTensors) -> Network:
         FormatError: A tensor that shows a size is missing or has another shape.
         UnsupportedError: It is none of FLUX.2.
     """
-    own = {n.removeprefix(_TRANSFORMER_PREFIX): n for n in tensors.names}
+    own: dict[str, str] = {}
+    for name in sorted(tensors.names):
+        short = name.removeprefix(_TRANSFORMER_PREFIX)
+        if short in own:
+            raise FormatError(
+                f"{tensors.path} has both {own[short]} and {name}, which are the same"
+            )
+        own[short] = name
     if "double_stream_modulation_img.lin.weight" not in own:
         kind = "a FLUX.1 or a relative of it" if is_original_transformer(set(own)) else "no FLUX"
         raise UnsupportedError(
@@ -314,7 +321,7 @@ def _shape(tensors: StoredTensors, stored: str | None, name: str, dims: int) -> 
     shape = tensors.shape(stored)
     if len(shape) != dims or 0 in shape:
         raise FormatError(
-            f"{tensors.path}: {name} has shape {shape}, where it has {dims} dimensions"
+            f"{tensors.path}: {name} has shape {shape}; it takes {dims} dimensions, none of them 0"
         )
     return shape
 

@@ -236,13 +236,20 @@ class _Reader:
     def preference(self, row: dict[str, Any]) -> Preference:
         """Return the preference that a row holds."""
         if not row.keys() >= _PAIR:
-            raise FormatError("it has no chosen and rejected, as the first line of the file")
+            raise FormatError(
+                "it has not both chosen and rejected, which all lines of preferences have"
+            )
         answers = [row["chosen"], row["rejected"]]
         prompt = row.get("prompt")
         if prompt is None and all(isinstance(answer, list) for answer in answers):
             pairs = zip(*answers, strict=False)
             alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
             prompt, answers = answers[0][:alike], [answer[alike:] for answer in answers]
+        given = [prompt, *answers]
+        if not any(all(isinstance(x, kind) for x in given) for kind in (str, list)):
+            raise FormatError(
+                "prompt, chosen and rejected are neither three texts nor three lists of messages"
+            )
         chosen, rejected = (self._answer(prompt, answer, row.get("tools")) for answer in answers)
         return Preference(chosen, rejected)
 

@@ -129,20 +129,21 @@ def _encode_rows(matrix: Matrix, kind: WeightType, first: int, last: int) -> Enc
         raise FormatError(f"{matrix.where}, from row {first}: {e}") from e
     if kind.group == 1:
         return blocks, Loss()  # floats lose nothing that counts
-    if (
-        matrix.keeps_zeros
-        and _core.decode(kind.name, blocks.reshape(-1))[values.reshape(-1) == 0].any()
-    ):
+    return blocks, loss_of(matrix, values, blocks, kind)
+
+
+def loss_of(matrix: Matrix, values: Floats, blocks: Bytes, kind: WeightType) -> Loss:
+    """Return how far the blocks of a type are from the values of rows of a matrix.
+
+    Raises:
+        RequestError: The type has no zero for a weight that must stay one.
+    """
+    decoded = _core.decode(kind.name, blocks.reshape(-1)).reshape(values.shape)
+    if matrix.keeps_zeros and decoded[values == 0].any():
         raise RequestError(
             f"{kind.name} has no zero for all pruned weights of {matrix.where}: write another type, for "
             "example --type Q8_0"
         )
-    return blocks, loss_of(values, blocks, kind)
-
-
-def loss_of(values: Floats, blocks: Bytes, kind: WeightType) -> Loss:
-    """Return how far the blocks of a type are from the values that they stand for."""
-    decoded = _core.decode(kind.name, blocks.reshape(-1)).reshape(values.shape)
     total = _sum_of_squares(values)
     return Loss(_sum_of_squares(np.subtract(values, decoded, out=decoded)), total)
 
