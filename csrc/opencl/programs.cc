@@ -23,8 +23,9 @@ std::string plain(std::string text) {
 }
 
 std::string kept_name(const DeviceInfo& device, const std::string& kernel) {
-  return "opencl-" + plain(device.name) + "-driver_" + plain(device.driver_version) + "-" +
-         std::string(gpu::kernel_digest()) + "-" + kernel + ".bin";
+  return "opencl-" + plain(device.platform_name) + "-" + plain(device.name) + "-driver_" +
+         plain(device.driver_version) + "-" + std::string(gpu::kernel_digest()) + "-" + kernel +
+         ".bin";
 }
 
 }  // namespace
@@ -114,15 +115,16 @@ ProgramHandle* Programs::compile(const std::string& name) const {
   throw DeviceError("the driver cannot compile the kernel " + name + ": " + log.c_str());
 }
 
+// Empty where the driver gives none: then it is compiled anew the next time.
 std::vector<uint8_t> Programs::image_of(ProgramHandle* program) const {
   size_t bytes = 0;
-  driver_.check(
-      driver_.clGetProgramInfo(program, kProgramBinarySizes, sizeof bytes, &bytes, nullptr),
-      "clGetProgramInfo");
+  if (driver_.clGetProgramInfo(program, kProgramBinarySizes, sizeof bytes, &bytes, nullptr) !=
+      kSuccess)
+    return {};
   std::vector<uint8_t> image(bytes);
   uint8_t* data = image.data();
-  driver_.check(driver_.clGetProgramInfo(program, kProgramBinaries, sizeof data, &data, nullptr),
-                "clGetProgramInfo");
+  if (driver_.clGetProgramInfo(program, kProgramBinaries, sizeof data, &data, nullptr) != kSuccess)
+    return {};
   return image;
 }
 

@@ -60,7 +60,8 @@ struct Levels {
       const float step = value[1] - value[0];
       const float last = static_cast<float>(codes - 1);
       const float c = (v - value[0]) / step;
-      return static_cast<int>(round_half_even(c < 0.0f ? 0.0f : c > last ? last : c));
+      // A NaN becomes 0: try_fit() tells of it.
+      return static_cast<int>(round_half_even(c > last ? last : c > 0.0f ? c : 0.0f));
     }
     int best = 0;
     for (int c = 1; c < codes; ++c)
@@ -137,6 +138,10 @@ class Rounder {
       float tried_errors[kMostWeights];
       limit(target);
       const double loss = try_fit(w, first, target, tried.data(), tried_errors);
+      if (!std::isfinite(loss))
+        throw FormatError("errors overflow between columns " + std::to_string(first) + " and " +
+                          std::to_string(first + group_) +
+                          ": the factor of the inputs' second moments is out of range there");
       if (least >= 0.0 && loss >= least) continue;
       least = loss;
       std::memcpy(block, tried.data(), tried.size());
@@ -213,12 +218,22 @@ class Rounder {
            form_.wide_group == 0 && !form_.has_min;
   }
 
-  // The scale of the least weighted error with the nearest codes, of either sign where codes are
-  // not even; each candidate is the least squares of the codes that a first one gives.
+  // The scale of the least weighted error with the nearest codes: the encoder's own, or one of
+  // either sign; each candidate is the least squares of the codes that a first one gives.
   uint16_t search_scale(const float* target, const float* weight, uint16_t own) const {
+    const auto error_of = [&](uint16_t stored) {
+      const float scale = half_to_float(stored);
+      double error = 0.0;
+      for (int j = 0; j < group_; ++j) {
+        const float v = levels_[0].value[levels_[0].nearest(target[j], scale, 0.0f)];
+        const double missed = static_cast<double>(target[j]) - scale * v;
+        error += weight[j] * missed * missed;
+      }
+      return error;
+    };
     const float largest = std::fabs(extreme(target, group_));
     uint16_t best = own;
-    double least = -1.0;
+    double least = error_of(own);
     for (int place = 0; place < 2 * kScalePlaces; ++place) {
       const float share =
           kLeastPlace + (1.0f - kLeastPlace) * static_cast<float>(place / 2) / (kScalePlaces - 1);
@@ -232,14 +247,8 @@ class Rounder {
       }
       if (wqq == 0.0) continue;
       const uint16_t stored = nearest_half(static_cast<float>(wxq / wqq));
-      const float scale = half_to_float(stored);
-      double error = 0.0;
-      for (int j = 0; j < group_; ++j) {
-        const float v = levels_[0].value[levels_[0].nearest(target[j], scale, 0.0f)];
-        const double missed = static_cast<double>(target[j]) - scale * v;
-        error += weight[j] * missed * missed;
-      }
-      if (least >= 0.0 && error >= least) continue;
+      const double error = error_of(stored);
+      if (error >= least) continue;
       least = error;
       best = stored;
     }

@@ -196,3 +196,25 @@ def test_a_layer_is_rounded_for_what_the_rounded_ones_before_it_give(engine: Eng
     second = [name for name in one if name.startswith("blk.1.")]
     assert all(one[name] == both[name] for name in first)
     assert all(one[name] != both[name] for name in second)
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_K", "IQ4_NL", "TQ2_0"])
+def test_errors_that_overflow_are_refused(weights: Floats, name: str) -> None:
+    factor = np.eye(COLS, dtype=np.float32)
+    factor[300, 300] = 1e-45
+    with pytest.raises(FormatError, match="out of range"):
+        _core.encode_with_feedback(weights, name, factor)
+    factor = np.eye(COLS, dtype=np.float32) + np.triu(np.full((COLS, COLS), 1e30, np.float32), 1)
+    with pytest.raises(FormatError, match="out of range"):
+        _core.encode_with_feedback(weights, name, factor)
+
+
+@pytest.mark.parametrize("name", ["Q5_0", "Q4_0", "TQ2_0", "Q2_0_g64"])
+def test_weights_that_a_type_holds_exactly_stay(name: str) -> None:
+    signs = np.where(np.random.default_rng(5).random((ROWS, COLS)) < 0.5, -1, 1)
+    weights = (30_000 * signs).astype(np.float32)
+    even = np.ones(COLS, np.float32)
+    plain = _core.decode(name, _core.encode(weights, name, even).reshape(-1))
+    found = _core.encode_with_feedback(weights, name, np.eye(COLS, dtype=np.float32))
+    error = np.abs(_core.decode(name, found.reshape(-1)) - weights.reshape(-1)).max()
+    assert error <= np.abs(plain - weights.reshape(-1)).max()
