@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kMostHeads = 1 << 16;
 constexpr int kLargestDim = 4096;
+constexpr int64_t kMostColumns = int64_t{1} << 31;  // of a value: sizes of rows cannot overflow
 
 // Collects pointers to the values that an op reads and makes.
 class ValueCollector {
@@ -99,6 +100,9 @@ std::vector<ValueId> Graph::add(Op op) {
   const std::string where = "op " + std::to_string(ops_.size()) + " (" + name_of(op) + ")";
   const Checker checker(values_, state_, where);
   auto made = op.visit([&](const auto& o) { return infer(o, checker); });
+  for (const Value& value : made)
+    if (value.cols > kMostColumns)
+      throw RequestError(where + " gives rows of more than 2^31 values");
   std::vector<ValueId> result;
   for (ValueId* out : outputs_in(&op)) {
     *out = static_cast<ValueId>(values_.size() + result.size());

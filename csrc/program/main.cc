@@ -46,6 +46,8 @@ std::shared_ptr<recorded::Storage> read_data(const fs::path& folder, const JsonN
   int64_t at = 0;
   for (size_t i = 0; i < recorded::reading::count_of(pieces); ++i) {
     const auto name = pieces[i]["file"].as<std::string>();
+    if (fs::path(name) != fs::path(name).filename())
+      throw RequestError("model.json names a piece outside of its folder: " + name);
     const int64_t bytes = recorded::reading::integer(pieces[i]["bytes"]);
     if (bytes < 0 || bytes > size - at)
       throw RequestError("the pieces of model.json are larger than its data");
@@ -70,7 +72,7 @@ int32_t number(const std::string& text, int64_t least, int64_t most, const char*
 }
 
 void generate(const std::vector<std::string>& arguments) {
-  const fs::path folder = fs::u8path(arguments[0]);
+  const fs::path folder = arguments[0];
   const nlohmann::json document = read_json(folder / "model.json");
   const JsonNode model(document);
   if (recorded::reading::integer(model["format"]) != kFormat)

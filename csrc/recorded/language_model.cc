@@ -71,6 +71,8 @@ void LanguageModel::run(const std::vector<int32_t>& tokens) {
     batch.spans.push_back(std::move(span));
     batch.tokens.assign(from, from + count);
     batch.outputs.push_back(static_cast<int32_t>(count) - 1);
+    if (executable_->output_rows(0, batch) != 1)
+      throw RequestError("the graph gives logits of other rows than a text's last one");
     executable_->run(batch, state, {logits_.data()});
     tokens_.insert(tokens_.end(), from, from + count);
     from += count;

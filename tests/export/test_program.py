@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,3 +133,27 @@ def test_a_folder_without_a_model_is_refused(program: Program, tmp_path: Path) -
     done = program.run(tmp_path, 5, 1, 7)
     assert done.returncode == 1
     assert "model.json can't be read" in done.stderr
+
+
+def _copy(folder: Path, to: Path, **changed: Any) -> Path:
+    shutil.copytree(folder, to)
+    document = json.loads((to / "model.json").read_text()) | changed
+    (to / "model.json").write_text(json.dumps(document))
+    return to
+
+
+def test_logits_of_all_rows_are_refused(program: Program, folder: Path, tmp_path: Path) -> None:
+    calls = json.loads((folder / "model.json").read_text())["calls"]
+    embed = next(call for call in calls if call[0] == "embed")
+    hostile = _copy(folder, tmp_path / "rows", calls=[embed, ["set_output", ["logits", 0], {}]])
+    done = program.run(hostile, 5, 1, *range(100))
+    assert done.returncode == 1
+    assert "logits of other rows" in done.stderr
+
+
+def test_pieces_lie_in_the_folder(program: Program, folder: Path, tmp_path: Path) -> None:
+    pieces = json.loads((folder / "model.json").read_text())["pieces"]
+    pieces[0]["file"] = f"../{folder.name}/{pieces[0]['file']}"
+    done = program.run(_copy(folder, tmp_path / "outside", pieces=pieces), 5, 1, 7)
+    assert done.returncode == 1
+    assert "outside of its folder" in done.stderr

@@ -232,7 +232,7 @@ graph::Batch attention_batch(const Attention& a, int32_t first, int32_t count, i
 
 void check_attention(std::mt19937& random, const Attention& a) {
   const std::string name = name_of(a);
-  const auto other = static_cast<KvType>((static_cast<int>(a.type) + 1) % 4);
+  const auto other = static_cast<KvType>((static_cast<int>(a.type) + 1) % 5);
   const auto device = test::emulated_gpu({7, a.count % 2 == 0}, gpu::Int8Mma::k16x8x32, a.memory);
   cpu::CpuDevice scalar(cpu::table("scalar"), 1);
   const graph::Graph store = attention_graph(random, a, false);

@@ -188,7 +188,9 @@ class Attention {
   int64_t part_bytes(const Step& s) const { return kernel_of(s).pieces * piece_bytes(s); }
   // Parts that are kept at once: all of them, where memory allows.
   int64_t run_length(const Step& s, int longest) const {
-    return std::clamp<int64_t>(memory_limit_ / part_bytes(s), 1, parts(longest));
+    // A grid has fewer than 2^16 blocks in its third dimension.
+    const int64_t most = std::min<int64_t>(parts(longest), UINT16_MAX / kernel_of(s).pieces);
+    return std::clamp<int64_t>(memory_limit_ / part_bytes(s), 1, most);
   }
   int group() const { return static_cast<int>(args_.heads) / layer_.kv_heads; }
   // Parts where sequences have many tokens in the step and their heads fit.
