@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kFormat = 1;  // FORMAT of oxibonsai/export/web_folder.py
+constexpr int64_t kFormat = 2;  // FORMAT of oxibonsai/export/web_folder.py
 // The most likely token, without penalties.
 constexpr recorded::Sampling kGreedy{0.0f, 0, 0.0f, 1.0, 1.0f, 0, 0.0f, 0.0f};
 

@@ -35,7 +35,7 @@ READ = {
     "config", "file", "files", "chat_template_file", "tools", "load_path", "prompt_file", "image",
     "batch_prompts_file", "config_from_metadata", "references", "folder", "prompts", "kl_base",
     "imatrix_path", "texts", "tokenizer", "held_out", "init", "teacher", "system_prompt_file",
-    "mcp_servers_config", "include_path", "data", "core", "calibration",
+    "mcp_servers_config", "include_path", "data", "core", "calibration", "calibration_text",
     "all_logits",  # of llama-perplexity, which writes it, too: then it becomes an OutputFile
 }  # fmt: skip
 

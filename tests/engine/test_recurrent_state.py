@@ -323,7 +323,7 @@ def test_an_importance_matrix_is_that_of_any_step(
     engine = load()
     found = []
     for size in (256, 7):
-        monkeypatch.setattr(collection, "_STEP_ROWS", size)
+        monkeypatch.setattr(windows, "_STEP_ROWS", size)
         *_, last = collection.collect(engine, [IDS[:100], IDS[100:]])
         found.append({n: e.squares.tobytes() for n, e in last.entries.items()})
     assert found[0] == found[1]
