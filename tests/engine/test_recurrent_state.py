@@ -17,6 +17,7 @@ from oxibonsai.engine import (
     Options,
     engine_core,
     submit_samples,
+    windows,
 )
 from oxibonsai.engine.batching import make_batch, reserve
 from oxibonsai.engine.scheduler import Chunk
