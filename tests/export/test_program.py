@@ -119,11 +119,9 @@ def test_wrong_arguments_are_refused(
 
 
 def test_a_piece_that_was_cut_is_refused(program: Program, folder: Path, tmp_path: Path) -> None:
-    cut = tmp_path / "cut"
-    cut.mkdir()
-    for file in folder.iterdir():
-        content = file.read_bytes()
-        (cut / file.name).write_bytes(content[:-1] if file.suffix == ".bin" else content)
+    cut = _copy(folder, tmp_path / "cut")
+    for piece in cut.glob("*.bin"):
+        piece.write_bytes(piece.read_bytes()[:-1])
     done = program.run(cut, 5, 1, 7)
     assert done.returncode == 1
     assert "has not the" in done.stderr
