@@ -22,6 +22,7 @@
 #include "gpu/kernels/kv_types.h"
 
 #include "gpu/kernels/attention.h"
+#include "gpu/kernels/merge_attention.h"
 #include "gpu/kernels/store_kv.h"
 
 #include "gpu/kernels/prepare_heads.h"
