@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdlib>
+#include <map>
+#include <mutex>
 #include <string>
 
 namespace oxibonsai {
@@ -29,5 +32,19 @@ class Library {
   const std::string path_;
   void* const handle_;
 };
+
+// A driver's calls, from the library that an environment variable names, or from its usual one.
+// Each library is opened once, and never closed: drivers do not survive it.
+template <class Driver>
+const Driver& kept_driver(const char* variable, const char* usual,
+                          Driver (*open)(const std::string& library)) {
+  static std::mutex mutex;
+  static std::map<std::string, Driver> drivers;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const char* const named = std::getenv(variable);
+  const std::string name = named == nullptr || *named == '\0' ? usual : named;
+  const auto found = drivers.find(name);
+  return found != drivers.end() ? found->second : drivers.emplace(name, open(name)).first->second;
+}
 
 }  // namespace oxibonsai

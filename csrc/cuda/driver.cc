@@ -1,29 +1,12 @@
 #include "cuda/driver.h"
 
-#include <cstdlib>
-#include <map>
-#include <mutex>
-
 #include "base/library.h"
 #include "base/os/os.h"
 
 namespace oxibonsai::cuda {
-namespace {
-
-std::string library_name() {
-  const char* named = std::getenv("OXIBONSAI_LIBCUDA");
-  return named == nullptr || *named == '\0' ? os::kCudaDriverLibrary : named;
-}
-
-}  // namespace
 
 const Driver& Driver::get() {
-  static std::mutex mutex;
-  static std::map<std::string, Driver> drivers;  // never closed: a driver does not survive it
-  const std::lock_guard<std::mutex> lock(mutex);
-  const std::string name = library_name();
-  const auto found = drivers.find(name);
-  return found != drivers.end() ? found->second : drivers.emplace(name, open(name)).first->second;
+  return kept_driver<Driver>("OXIBONSAI_LIBCUDA", os::kCudaDriverLibrary, open);
 }
 
 Driver Driver::open(const std::string& name) {

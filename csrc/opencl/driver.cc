@@ -1,19 +1,10 @@
 #include "opencl/driver.h"
 
-#include <cstdlib>
-#include <map>
-#include <mutex>
-
 #include "base/library.h"
 #include "base/os/os.h"
 
 namespace oxibonsai::opencl {
 namespace {
-
-std::string library_name() {
-  const char* named = std::getenv("OXIBONSAI_LIBOPENCL");
-  return named == nullptr || *named == '\0' ? os::kOpenClLibrary : named;
-}
 
 // Those that a correct use of the calls can meet.
 const char* error_name(Result result) {
@@ -48,12 +39,7 @@ const char* error_name(Result result) {
 }  // namespace
 
 const Driver& Driver::get() {
-  static std::mutex mutex;
-  static std::map<std::string, Driver> drivers;  // never closed: drivers do not survive it
-  const std::lock_guard<std::mutex> lock(mutex);
-  const std::string name = library_name();
-  const auto found = drivers.find(name);
-  return found != drivers.end() ? found->second : drivers.emplace(name, open(name)).first->second;
+  return kept_driver<Driver>("OXIBONSAI_LIBOPENCL", os::kOpenClLibrary, open);
 }
 
 Driver Driver::open(const std::string& name) {
