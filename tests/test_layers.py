@@ -159,6 +159,7 @@ PYTHON = {
     "imatrix": {"errors", "files", "engine", "models", "_core"},
     "prune": {
         "errors",
+        "devices",
         "checkpoint",
         "graph",
         "architectures",

@@ -31,20 +31,20 @@ def read_windows(
     Args:
         model: Its state is made anew.
         kv_type: Of keys and values; None: the model keeps none.
-        windows: Token ids, all windows of one length.
+        windows: Token ids.
         run: The pass.
         outputs: Whether all rows want an output, or none.
 
     Yields:
         After each window, the results of its steps.
     """
-    size = len(windows[0])
+    longest = max(len(window) for window in windows)
     types = () if kv_type is None else (kv_type,)
     plan = SlotPlan(sequences=1) if model.graph.slot_entries else None
-    cache = make_cache(model, types, size + _core.PAGE_POSITIONS, keep=False, plan=plan)
+    cache = make_cache(model, types, longest + _core.PAGE_POSITIONS, keep=False, plan=plan)
     for window in windows:
         table, results = PageTable(), []
-        for first in range(0, size, _STEP_ROWS):
+        for first in range(0, len(window), _STEP_ROWS):
             tokens = list(window[first : first + _STEP_ROWS])
             batch = _core.Batch()
             reserve(cache, table, first, len(tokens))

@@ -9,14 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from oxibonsai import _core
+from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine import Engine
-from oxibonsai.engine.batching import add_span, reserve
-from oxibonsai.engine.kv_cache import PageTable
-from oxibonsai.engine.memory import make_cache
-from oxibonsai.engine.slot_cache import SlotPlan
+from oxibonsai.engine.windows import read_windows
 from oxibonsai.errors import FormatError
 
-_STEP_ROWS = 128
 Doubles = npt.NDArray[np.float64]
 
 
@@ -59,22 +56,17 @@ def measure_influences(engine: Engine, windows: Sequence[Sequence[int]]) -> Iter
     layers = model.config.num_hidden_layers
     taps = range(layers + 1)
     checked = [engine.check_prompt(window) for window in windows]
-    types = () if engine.kv_type is None else (engine.kv_type,)
-    plan = SlotPlan(sequences=1) if model.graph.slot_entries else None
-    longest = max(len(window) for window in checked)
-    cache = make_cache(model, types, longest + _core.PAGE_POSITIONS, keep=False, plan=plan)
+
+    def run(batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None) -> Doubles:
+        _, states = model.run_with_hidden_states(batch, pools, slots, taps)
+        return _cosines([s.astype(np.float64) for s in states])
+
     sums, tokens = np.zeros(layers), 0
-    for done, window in enumerate(checked, 1):
-        table = PageTable()
-        for first in range(0, len(window), _STEP_ROWS):
-            part = window[first : first + _STEP_ROWS]
-            batch = _core.Batch()
-            reserve(cache, table, first, len(part))
-            add_span(batch, table, part, first, 1)
-            _, states = model.run_with_hidden_states(batch, cache.pools, cache.slot_memory, taps)
-            sums += _cosines([s.astype(np.float64) for s in states])
-            tokens += len(part)
-        cache.release(table)
+    read = read_windows(model, engine.kv_type, checked, run, outputs=False)
+    for done, (window, steps) in enumerate(zip(checked, read, strict=True), 1):
+        for step in steps:
+            sums += step
+        tokens += len(window)
         if not np.isfinite(sums).all():
             raise FormatError(
                 f"the hidden states of {model.weights.checkpoint.path} are no finite numbers: its file "
