@@ -10,14 +10,14 @@ import pytest
 
 import oxibonsai
 import recurrent_model
-from oxibonsai.architectures.families import BY_NAME, by_name
+from oxibonsai.architectures.families import BY_NAME
 from oxibonsai.engine import Engine
 from recurrent_model import IDS, Load, run, told
 
 
 @pytest.fixture(scope="session")
 def _registered() -> Iterator[None]:
-    BY_NAME.update(by_name(recurrent_model.FAMILIES.values()))
+    BY_NAME.update({name: [family] for name, family in recurrent_model.FAMILIES.items()})
     yield
     for name in recurrent_model.FAMILIES:
         del BY_NAME[name]

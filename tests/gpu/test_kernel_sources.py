@@ -27,7 +27,7 @@ needs_clang = pytest.mark.skipif(shutil.which("clang++") is None, reason="needs 
 
 # Cards from Turing on; those from Ampere on get the PTX with int8 matrix products.
 CARDS = {75: [75], 80: [80, 86, 89, 90, 100, 120]}
-SAMPLE = {75: [], 80: [90]}  # for every change; the tests on the fake card assemble none
+SAMPLE: dict[int, list[int]] = {75: [], 80: [90]}  # for every change
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:

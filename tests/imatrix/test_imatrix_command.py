@@ -8,19 +8,16 @@ import sys
 import time
 from pathlib import Path
 
+from forked import run_oxibonsai
 from oxibonsai.imatrix import read_imatrix
 
 COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()", "imatrix"]
 TEXT = Path(__file__).resolve().parents[2] / "LICENSE"
 
 
-def imatrix(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True)
-
-
 def test_the_file_says_what_it_comes_from(tiny_path: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.gguf"
-    done = imatrix(tiny_path, "-f", TEXT, "-o", out, "-c", "64", "--chunks", "3")
+    done = run_oxibonsai("imatrix", tiny_path, "-f", TEXT, "-o", out, "-c", "64", "--chunks", "3")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{out}: 14 weights, 3 windows of 64 tokens\n"
     found = read_imatrix(out)
@@ -36,7 +33,7 @@ def test_the_model_may_be_an_option_as_llama_imatrix_has_it(
     outs = []
     for named in ([tiny_path], ["-m", tiny_path]):
         outs.append(tmp_path / f"{len(named)}.gguf")
-        assert imatrix(*named, *arguments, "-o", outs[-1]).returncode == 0
+        assert run_oxibonsai("imatrix", *named, *arguments, "-o", outs[-1]).returncode == 0
     assert outs[0].read_bytes() == outs[1].read_bytes()
 
 
@@ -44,8 +41,8 @@ def test_the_output_matrix_has_an_entry_where_it_is_asked_for(
     tiny_path: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "m.gguf"
-    done = imatrix(
-        tiny_path, "-f", TEXT, "-o", out, "-c", "64", "--chunks", "1", "--process-output"
+    done = run_oxibonsai(
+        "imatrix", tiny_path, "-f", TEXT, "-o", out, "-c", "64", "--chunks", "1", "--process-output"
     )
     assert done.returncode == 0, done.stderr
     found = read_imatrix(out)
@@ -87,7 +84,7 @@ def test_wrong_usage_is_said_and_writes_nothing(tiny_path: Path, tmp_path: Path)
         ([tiny_path, "-f", TEXT, "-o", tmp_path / "no" / "m.gguf"], 2, "there is no folder"),
         ([tmp_path / "none", "-f", TEXT, "-o", out], 3, "does not exist"),
     ):
-        done = imatrix(*arguments)
+        done = run_oxibonsai("imatrix", *arguments)
         assert done.returncode == code, done.stderr
         assert sentence in done.stderr
         assert len(done.stderr.splitlines()) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Iterable
 from pkgutil import resolve_name
 from typing import Any
 
@@ -137,11 +136,3 @@ BY_NAME = _ByName(_PLACES)
 def all_families() -> list[Family[Any]]:
     """Return all families, importing their modules."""
     return [family for name in _PLACES for family in BY_NAME[name]]
-
-
-def by_name(families: Iterable[Family[Any]]) -> dict[str, list[Family[Any]]]:
-    """Return families by GGUF's name of their architecture, which several may share."""
-    named: dict[str, list[Family[Any]]] = {}
-    for family in families:
-        named.setdefault(family.name, []).append(family)
-    return named

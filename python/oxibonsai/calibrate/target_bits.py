@@ -183,7 +183,7 @@ def _candidates(cols: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of a matrix.
+    """Measurements of a matrix.
 
     Attributes:
         errors: Mean square errors of its output with feedback, by type.

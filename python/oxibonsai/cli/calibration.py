@@ -33,7 +33,7 @@ Rules = Callable[[Sequence[tuple[str, str]]], TypeRules]
 
 @dataclass(frozen=True)
 class CalibrationOptions:
-    """What the options say.
+    """Values of the options.
 
     Attributes:
         text: The calibration text; None: nothing is calibrated.
