@@ -387,8 +387,20 @@ void linear_tiles(const LinearArgs& a) {
     for (; t + kMany <= a.last_token; t += kMany) some_tokens<kType, kMany>(a, r, last, t);
     if constexpr (kMany > 4)
       for (; t + 4 <= a.last_token; t += 4) some_tokens<kType, 4>(a, r, last, t);
-    for (; t + 2 <= a.last_token; t += 2) some_tokens<kType, 2>(a, r, last, t);
-    for (; t < a.last_token; ++t) some_tokens<kType, 1>(a, r, last, t);
+    // Two and one in turn would read and unpack the weights twice.
+    switch (a.last_token - t) {
+      case 3:
+        some_tokens<kType, 3>(a, r, last, t);
+        break;
+      case 2:
+        some_tokens<kType, 2>(a, r, last, t);
+        break;
+      case 1:
+        some_tokens<kType, 1>(a, r, last, t);
+        break;
+      default:
+        break;
+    }
   }
 }
 
