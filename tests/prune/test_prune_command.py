@@ -99,13 +99,9 @@ def test_shortgpt_drops_the_layer_that_changes_least(
         (["--method", "wanda"], "--method wanda needs --calibration or --imatrix"),
         (["--method", "shortgpt", "--calibration", "TEXT"], "needs --drop-layers"),
         (["--method", "shortgpt", "--drop-layers", "1"], "needs --calibration"),
-        (["--method", "shortgpt", "--drop-layers", "2", "--calibration", "TEXT", *CUT],
-         "2 of 2 layers would be dropped"),
         (["--prune-layers", "1", "--ignore", "x"], "--ignore does not go with --prune-layers"),
         (["--prune-layers", "1,x"], "'1,x' is no list of layers"),
         (["--method", "magnitude", "-c", "64"], "--ctx-size and --chunks are of"),
-        (["--method", "magnitude", "--sparsity", "0.3", "--mask-structure", "2:4"], "leave one of the two"),
-        (["--method", "magnitude", "--type", "Q9"], "Q9 is no type"),
     ],
 )  # fmt: skip
 def test_options_that_say_nothing_together_are_refused(
@@ -119,3 +115,29 @@ def test_options_that_say_nothing_together_are_refused(
     assert _run(["prune", str(folder / "m.gguf"), str(tmp_path / "o.gguf"), *given]) == 2
     assert problem in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--method", "shortgpt", "--drop-layers", "2", "--calibration", "TEXT"],
+         "2 of 2 layers would be dropped"),
+        (["--prune-layers", "2", "--held-out", "TEXT"], "has no layer 2"),
+        (["--method", "wanda", "--calibration", "TEXT", "--ignore", "nothing"], "matches no matrix"),
+        (["--method", "magnitude", "--held-out", "TEXT", "--sparsity", "0.3", "--mask-structure", "2:4"],
+         "leave one of the two"),
+        (["--method", "magnitude", "--held-out", "TEXT", "--type", "Q9"], "Q9 is no type"),
+    ],
+)  # fmt: skip
+def test_what_no_measurement_makes_right_is_refused_before_a_text_is_read(
+    folder: Path,
+    tmp_path: Path,
+    options: list[str],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"\xff")  # is no text, which is said once it is read
+    given = [str(text) if o == "TEXT" else o for o in options]
+    assert _run(["prune", str(folder / "m.gguf"), str(tmp_path / "o.gguf"), *given]) == 2
+    assert problem in capsys.readouterr().err
