@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import float_model
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.cli.main import _run
+from oxibonsai.quantize import quantize
 
 TEXT = "The quick brown fox jumps over the lazy dog. " * 20
 CUT = ["-c", "32", "--chunks", "2"]
@@ -141,3 +143,15 @@ def test_what_no_measurement_makes_right_is_refused_before_a_text_is_read(
     given = [str(text) if o == "TEXT" else o for o in options]
     assert _run(["prune", str(folder / "m.gguf"), str(tmp_path / "o.gguf"), *given]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_a_quantized_source_is_said_where_its_weights_get_another_type(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantize(GgufModel.open(folder / "m.gguf"), tmp_path / "q.gguf", "Q8_0")
+    methods = (["--method", "magnitude"], ["--method", "magnitude", "--ignore", "ffn"])
+    for options in (*methods, ["--prune-layers", "1"]):
+        for types, is_said in (([], False), (["--type", "Q6_K"], True), (["--type", "F16"], False)):
+            line = ["prune", str(tmp_path / "q.gguf"), str(tmp_path / "o.gguf"), *options, *types]
+            assert _run(line) == 0
+            assert ("quantized already (Q8_0)" in capsys.readouterr().err) == is_said, line
