@@ -21,7 +21,7 @@ from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.errors import RequestError
 from oxibonsai.models import TOKEN_TYPES, Model
-from oxibonsai.models.model import EMBED
+from oxibonsai.models.passes import EMBED
 
 # Rows of one step, and texts at most; an encoder's text is never cut, so its step may be longer.
 # Results don't depend on either.
