@@ -44,13 +44,19 @@ def run_command_line(arguments: list[str], pipe: Connection) -> None:
 
 
 def run_oxibonsai(
-    *arguments: object, stdin: str = "", cwd: Path | None = None, **environment: str
+    *arguments: object, stdin: str | bytes | Path = "", cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command line to its end, as a shell would; variables are added to the environment."""
+    """Runs a command line to its end, as a shell would; variables are added to the environment.
+
+    Its stdin is a text, bytes, or what a path names, such as a terminal.
+    """
     line = list(map(str, arguments))
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
-        streams[0].write_text(stdin, encoding="utf-8")
+        if isinstance(stdin, Path):
+            streams[0] = stdin
+        else:
+            streams[0].write_bytes(stdin.encode() if isinstance(stdin, str) else stdin)
         process = PROCESSES.Process(
             target=_run_between,
             args=(line, streams, cwd or Path.cwd(), {**os.environ, **environment}),
@@ -59,7 +65,7 @@ def run_oxibonsai(
         process.join()
         code = process.exitcode
         assert code is not None
-        out, err = (path.read_text(encoding="utf-8") for path in streams[1:])
+        out, err = (path.read_bytes().decode() for path in streams[1:])
     return subprocess.CompletedProcess(line, code, out, err)
 
 
@@ -72,7 +78,9 @@ def _run_between(
     os.environ.update(environment)
     os.chdir(cwd)
     for number, path in enumerate(streams):
-        opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT)
+        opened = os.open(
+            path, os.O_RDONLY | os.O_NOCTTY if number == 0 else os.O_WRONLY | os.O_CREAT
+        )
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin, sys.stdout, sys.stderr = (

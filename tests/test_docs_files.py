@@ -1,4 +1,4 @@
-"""Every file and folder that the pages for contributors name is in the repository."""
+"""What the pages say of the repository is so: files and folders that they name, and what they count."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+
+from oxibonsai.architectures.families import BY_NAME
+from oxibonsai.architectures.wrappers import TEXT_TYPES
+from oxibonsai.convert.families import CONVERTERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("docs/architecture.md", "docs/adding.md")
@@ -38,3 +42,9 @@ def test_a_page_names_files_that_exist(page: str, paths: list[str]) -> None:
 
 def test_a_file_that_does_not_exist_would_be_seen() -> None:
     assert named_in("see `engine/nowhere.py`, `cpu/<name>/` and `a.b`") == {"engine/nowhere.py"}
+
+
+def test_the_readme_counts_what_can_be_read() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"| {len(BY_NAME)} GGUF architectures: " in page
+    assert f"`convert` reads {len({*CONVERTERS, *TEXT_TYPES})} model types" in page

@@ -8,20 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 
-from oxibonsai.architectures.schema.operations import (
+from oxibonsai.architectures.schema.arithmetic import (
     Add,
+    LogOfNegative,
+    NegativeExp,
+    Scale,
+    ScaleRows,
+)
+from oxibonsai.architectures.schema.operations import (
     Array,
     Concatenate,
     Duplicate,
-    LogOfNegative,
     MergeAxes,
-    NegativeExp,
     OneWay,
     OnPart,
     Operation,
     PermuteGrid,
-    Scale,
-    ScaleRows,
     SkipRows,
     Split,
     SplitAxis,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from oxibonsai.architectures.schema.arithmetic import Add
 from oxibonsai.architectures.schema.operations import (
-    Add,
     Concatenate,
     Expect,
     Operation,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ from given_servers import program, write_config
 
 import oxibonsai
 import tiny_model
+from forked import run_oxibonsai
 from oxibonsai import SamplingParams
 from oxibonsai.chat import ChatReply, ChatRequest, answer, model_template
 from oxibonsai.cli import conversation as conversation_module
@@ -237,18 +237,13 @@ def test_a_chat_with_calls_is_saved_and_read_back(talk: Talk, tmp_path: Path) ->
     assert conversation.messages == messages
 
 
-def command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "oxibonsai", "chat", *arguments]
-    return subprocess.run(line, input=stdin, capture_output=True, text=True)
-
-
 def test_the_command_starts_servers_lists_tools_and_ends_them(
     tiny_path: Path, tmp_path: Path
 ) -> None:
     mark = tmp_path / "pid"
     config = write_config(tmp_path, t=program("--mark", str(mark)), gone={"command": "/no/such"})
-    given = ("-m", str(tiny_path), "--mcp-servers-config", str(config))
-    done = command(*given, stdin="/tools\n/exit\n")
+    line = ["chat", "-m", tiny_path, "--mcp-servers-config", config]
+    done = run_oxibonsai(*line, stdin="/tools\n/exit\n")
     assert done.returncode == 0, done.stderr
     assert "[MCP server t: 11 tools]" in done.stderr
     assert "[MCP server gone failed: /no/such: No such file or directory" in done.stderr
@@ -258,12 +253,12 @@ def test_the_command_starts_servers_lists_tools_and_ends_them(
 
 def test_a_fault_in_the_file_ends_the_command(tiny_path: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, t={"command": ""})
-    done = command("-m", str(tiny_path), "--mcp-servers-config", str(config))
+    done = run_oxibonsai("chat", "-m", tiny_path, "--mcp-servers-config", config)
     assert done.returncode == 2
     assert "command is empty: it names a program" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_without_the_option_there_are_no_tools(tiny_path: Path) -> None:
-    done = command("-m", str(tiny_path), stdin="/tools\n/exit\n")
+    done = run_oxibonsai("chat", "-m", tiny_path, stdin="/tools\n/exit\n")
     assert "there are no tools: --mcp-servers-config FILE names servers of them" in done.stderr

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forked import run_oxibonsai
 from oxibonsai.cli import doctor
 from oxibonsai.devices import DeviceInfo
 
 
 def report(**environment: str) -> dict[str, Any]:
-    line = [sys.executable, "-m", "oxibonsai", "doctor", "--json"]
-    done = subprocess.run(line, env={**os.environ, **environment}, capture_output=True, check=True)
+    done = run_oxibonsai("doctor", "--json", **environment)
+    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

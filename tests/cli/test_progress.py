@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from forked import run_oxibonsai
 from oxibonsai.files import step_progress as module
 from oxibonsai.files.step_progress import step_progress
 
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
 LONG_PROMPT = "ab " * 150
 
 
@@ -83,11 +83,9 @@ def test_no_carriage_return_reaches_a_file(
 ) -> None:
     (tmp_path / "text.txt").write_text("ab " * 200)
     command, *others = arguments
-    done = subprocess.run(
-        [*COMMAND, command, "-m", str(tiny_path), *others], cwd=tmp_path, capture_output=True
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"\r" not in done.stdout + done.stderr
+    done = run_oxibonsai(command, "-m", tiny_path, *others, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "\r" not in done.stdout + done.stderr
 
 
 def test_bench_shows_its_rounds_on_a_terminal(tiny_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
+from forked import run_oxibonsai
 from oxibonsai import ImagePipeline
 from oxibonsai.cli.main import _run
 from oxibonsai.diffusion.request import ImageRequest, read_record
@@ -147,11 +146,9 @@ def test_references_set_the_size(draw: Draw, tmp_path: Path) -> None:
 def test_a_prompt_comes_from_stdin_or_a_file(
     image_folder: Path, tmp_path: Path, draw: Draw
 ) -> None:
-    line = [sys.executable, "-m", "oxibonsai", "image", "-m", str(image_folder), "-p", "-"]
     sizes = ["--width", "96", "--height", "64", "--seed", "1", "-o", "stdin.png"]
-    done = subprocess.run(
-        [*line, *sizes], input="a tree\n", text=True, cwd=tmp_path, capture_output=True
-    )
+    line = ["image", "-m", image_folder, "-p", "-", *sizes]
+    done = run_oxibonsai(*line, stdin="a tree\n", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # no bar where no terminal is
     (tmp_path / "prompt.txt").write_text("a tree\n")

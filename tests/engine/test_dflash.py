@@ -18,7 +18,7 @@ from oxibonsai.engine.sequence import Wanted
 from oxibonsai.engine.speculation.methods import choose_speculation
 from oxibonsai.models import read_config
 from oxibonsai.models.block_drafter import BlockDrafter
-from oxibonsai.models.model import FINAL
+from oxibonsai.models.passes import FINAL
 
 pytest.importorskip("torch", reason="needs torch (extra: test)")
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))

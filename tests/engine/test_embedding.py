@@ -24,7 +24,7 @@ from oxibonsai.engine import pooled_states as module
 from oxibonsai.engine.embedding import Embedder
 from oxibonsai.engine.pooling import POOLINGS, Pooler, unit
 from oxibonsai.models import load_model
-from oxibonsai.models.model import EMBED
+from oxibonsai.models.passes import EMBED
 from oxibonsai.tokenizer import Tokenizer
 
 MINILM = Path(__file__).parents[1] / "truth" / "models" / "minilm_vectors.npz"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oxibonsai.engine.kv_cache import PAGE_POSITIONS, KvCache, PageTable
+from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.page_table import PAGE_POSITIONS, PageTable
 from oxibonsai.errors import CapacityError
 
 

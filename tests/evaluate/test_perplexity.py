@@ -243,5 +243,24 @@ def test_errors_are_one_line(
     assert done.stdout == ""
 
 
+def test_windows_longer_than_the_context_are_refused(
+    tiny_path: Path, text: Path, tmp_path: Path
+) -> None:
+    tiny_model.write(tmp_path / "m.gguf", changes={"qwen3.context_length": (16, "u32")})
+    base = tmp_path / "base"
+    run_oxibonsai("perplexity", tiny_path, "-f", text, "-c", 24, "--save-kl-base", base)
+    beyond = "windows of 24 tokens are more than the model's context of 16: "
+    for arguments, advice in (
+        (["-f", text, "-c", 24], "give a smaller --ctx-size\n"),
+        (["-f", text, "-c", 16, "--stride", 15], "give a smaller --ctx-size or --stride"),
+        (["--kl-base", base], f"make {base} with a smaller --ctx-size"),
+    ):
+        done = run_oxibonsai("perplexity", tmp_path / "m.gguf", *arguments)
+        assert done.returncode == 2
+        assert (
+            beyond.replace("24", "23" if "--stride" in arguments else "24") + advice in done.stderr
+        )
+
+
 def test_a_result_is_plain_values(engine: Engine, base: KlBase) -> None:
     json.dumps(asdict(measure_divergence(engine, base, None, chunks=1)))

@@ -12,7 +12,7 @@ import pytest
 
 import oxibonsai
 from oxibonsai.cli.main import _run
-from oxibonsai.errors import UnsupportedError
+from oxibonsai.errors import FormatError, UnsupportedError
 
 pytest.importorskip("peft", reason="needs peft, transformers and torch (extra: test)")
 from safetensors.torch import load_file
@@ -106,6 +106,30 @@ def test_models_whose_packed_examples_would_see_each_other_are_refused() -> None
 
     with pytest.raises(UnsupportedError, match="they would see each other; leave out --packing"):
         check_packing(Blind(), "m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("packed", "they would see each other"),
+        ("all", "computes logits that are no finite numbers"),
+    ],
+)
+def test_models_that_compute_no_numbers_are_refused(where: str, error: str) -> None:
+    import torch
+
+    from oxibonsai.finetune.trainer import check_packing
+
+    class Undefined(torch.nn.Module):
+        """Computes no numbers, of packed texts or of all."""
+
+        def forward(self, input_ids: Any, position_ids: Any = None) -> Any:
+            is_number = where == "packed" and position_ids is None
+            logits = torch.full((*input_ids.shape, 5), 1.0 if is_number else float("nan"))
+            return type("Output", (), {"logits": logits})
+
+    with pytest.raises((UnsupportedError, FormatError), match=error):
+        check_packing(Undefined(), "m.gguf")
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 import oxibonsai
+from forked import run_oxibonsai
 from native_build import needs_compiler
 from oxibonsai import CapacityError, DeviceError, SamplingParams, UnsupportedError, _core, kernels
 from oxibonsai.devices import list_devices, open_device
@@ -314,12 +314,6 @@ def test_auto_takes_a_card_that_proves_itself_and_says_why_not(card: Any, tiny_p
 # ---- Commands.
 
 
-def command(card: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OXIBONSAI_THREADS": "2"}
-    line = [sys.executable, "-m", "oxibonsai", *arguments]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300)
-
-
 def test_the_benchmark_for_cards_runs(card: Any) -> None:
     script = Path(__file__).resolve().parents[2] / "bench" / "gpu.py"
     sizes = ["--rows", "64", "--cols", "256", "--tokens", "1", "8", "--copy-bytes", "4096"]
@@ -333,15 +327,16 @@ def test_the_benchmark_for_cards_runs(card: Any) -> None:
 
 
 def test_commands_take_a_device(card: Any, tiny_path: Path) -> None:
-    devices = json.loads(command(card, "info", "--devices", "--json").stdout)["devices"]
+    def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return run_oxibonsai(*arguments, OXIBONSAI_THREADS="2")
+
+    devices = json.loads(command("info", "--devices", "--json").stdout)["devices"]
     assert [d["name"] for d in devices][:3] == ["cpu", "cuda:0", "metal"]
-    run = ["run", "-m", str(tiny_path), "ab", "--max-tokens", "3", "--temp", "0", "-c", "64"]
-    on_cpu, on_card = (
-        command(card, *run, "--device", d, "--parity", "off") for d in ("cpu", "cuda")
-    )
+    run = ["run", "-m", tiny_path, "ab", "--max-tokens", "3", "--temp", "0", "-c", "64"]
+    on_cpu, on_card = (command(*run, "--device", d, "--parity", "off") for d in ("cpu", "cuda"))
     assert on_card.returncode == 0, on_card.stderr
     assert on_card.stdout == on_cpu.stdout
-    shared = command(card, *run, "--device", "cuda", "-ngl", "2", "--parity", "off")
+    shared = command(*run, "--device", "cuda", "-ngl", "2", "--parity", "off")
     assert shared.stdout == on_cpu.stdout
-    wrong = command(card, *run, "--device", "gpu")
+    wrong = command(*run, "--device", "gpu")
     assert (wrong.returncode, "it is one of auto, cpu, cuda" in wrong.stderr) == (2, True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 
 import oxibonsai
 import tiny_model as tiny
+from forked import run_oxibonsai
 from oxibonsai import FormatError, RequestError, _core
 from oxibonsai.evaluate import cut_windows, text_tokens
 from oxibonsai.imatrix import Imatrix, collect
@@ -154,17 +152,7 @@ def test_inputs_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         last(oxibonsai.load(tmp_path / "m.gguf", parity="off"))
 
 
-COMMAND = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()", "imatrix"]
 TEXT = Path(__file__).resolve().parents[2] / "LICENSE"
-
-
-def command(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=os.environ | variables,
-    )
 
 
 def test_every_tier_and_thread_count_writes_the_same_file(tiny_path: Path, tmp_path: Path) -> None:
@@ -173,7 +161,7 @@ def test_every_tier_and_thread_count_writes_the_same_file(tiny_path: Path, tmp_p
     files = set()
     for i, (tier, threads) in enumerate(runs):
         out = tmp_path / f"{i}.gguf"
-        done = command(tiny_path, *options, out, "-t", threads, OXIBONSAI_ISA=tier)
+        done = run_oxibonsai("imatrix", tiny_path, *options, out, "-t", threads, OXIBONSAI_ISA=tier)
         assert done.returncode == 0, done.stderr
         files.add(out.read_bytes())
     assert len(files) == 1

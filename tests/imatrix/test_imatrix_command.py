@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import tiny_model
 from forked import run_oxibonsai
 from oxibonsai.imatrix import read_imatrix
 
@@ -72,6 +73,20 @@ def test_an_interrupt_keeps_the_windows_that_are_done(tiny_path: Path, tmp_path:
     assert f"holds the first {found.chunk_count} of " in said
     assert found.entries["blk.0.attn_q.weight"].counts.tolist() == [32 * found.chunk_count]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["long.txt", "m.gguf"]
+
+
+def test_a_window_longer_than_the_context_names_the_size_that_fits(tmp_path: Path) -> None:
+    tiny_model.write(tmp_path / "m.gguf", changes={"qwen3.context_length": (64, "u32")})
+    line = ["imatrix", tmp_path / "m.gguf", "-f", TEXT, "-o", tmp_path / "i.gguf", "--chunks", 1]
+    done = run_oxibonsai(*line)
+    assert done.returncode == 2
+    said = (
+        "windows of 512 tokens are more than the model's context of 64: give --ctx-size 64 or less"
+    )
+    assert said in done.stderr
+    assert not (tmp_path / "i.gguf").exists()
+    done = run_oxibonsai(*line, "--ctx-size", 64)
+    assert done.returncode == 0, done.stderr
 
 
 def test_wrong_usage_is_said_and_writes_nothing(tiny_path: Path, tmp_path: Path) -> None:

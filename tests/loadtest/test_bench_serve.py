@@ -9,17 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from forked import run_oxibonsai
 from loadtest.fake_server import FakeServer
 
 
-def run(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
-    start = f"{code}\nfrom oxibonsai.cli.main import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", start, "bench", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_oxibonsai("bench", *arguments)
 
 
 def test_levels_are_shown_written_and_plotted(server: FakeServer, tmp_path: Path) -> None:
@@ -74,7 +69,9 @@ def test_a_plot_without_matplotlib_is_refused_before_the_run(tmp_path: Path) -> 
         "u.find_spec = lambda name, *a: None if name == 'matplotlib' else find(name, *a)"
     )
     plot = str(tmp_path / "x.png")
-    result = run("serve", "--url", "http://127.0.0.1:9/v1", "--plot", plot, code=hide)
+    command = f"{hide}\nfrom oxibonsai.cli.main import main; main()"
+    line = ["bench", "serve", "--url", "http://127.0.0.1:9/v1", "--plot", plot]
+    result = subprocess.run([sys.executable, "-c", command, *line], capture_output=True, text=True)
     assert result.returncode == 2
     assert "pip install 'oxibonsai[bench]'" in result.stderr
 

@@ -16,8 +16,8 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.graph import Builder
 from oxibonsai.models import Model, check_parity, load_model, read_config
-from oxibonsai.models.model import EMBED
 from oxibonsai.models.parity import compare_ops
+from oxibonsai.models.passes import EMBED
 
 IDS: list[int] = np.random.default_rng(1).integers(0, bert_folder.ROWS, 90).tolist()
 

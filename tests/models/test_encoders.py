@@ -16,7 +16,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.engine.pooled_states import Ids, PooledStates
 from oxibonsai.models import Model, load_model
-from oxibonsai.models.model import EMBED, SCORES
+from oxibonsai.models.passes import EMBED, SCORES
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import conversions

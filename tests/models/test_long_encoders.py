@@ -16,7 +16,7 @@ from oxibonsai import FormatError, UnsupportedError, _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.convert.language_model import convert
 from oxibonsai.models import Model, load_model
-from oxibonsai.models.model import EMBED
+from oxibonsai.models.passes import EMBED
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
 import encoder_models as em

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 
 import oxibonsai
 import tiny_model
+from forked import run_oxibonsai
 from oxibonsai import _core
 from oxibonsai.errors import ParityError, RequestError
 from oxibonsai.models import PackedCache
@@ -123,13 +122,12 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(
 
 @needs_tiles
 def test_the_command_lists_and_clears(model: Path) -> None:
-    command = [sys.executable, "-c", "from oxibonsai.cli.main import main; main()"]
-
-    def run(*arguments: str) -> str:
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
+    def run(*arguments: object) -> str:
+        done = run_oxibonsai(*arguments)
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run("run", "-m", str(model), "--packed-cache", "--raw", "--max-tokens", "1", "a")
+    run("run", "-m", model, "--packed-cache", "--raw", "--max-tokens", "1", "a")
     (entry,) = json.loads(run("cache", "--json"))["entries"]
     assert entry["model"] == "tiny.gguf"
     assert "tiny.gguf" in run("cache")

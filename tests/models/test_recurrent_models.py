@@ -18,7 +18,7 @@ from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.convert.language_model import convert
 from oxibonsai.engine import Engine, NgramSpeculator, Options
 from oxibonsai.models import Model, check_parity, load_model
-from oxibonsai.models.model import GENERATE
+from oxibonsai.models.passes import GENERATE
 from oxibonsai.quantize import quantize
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")

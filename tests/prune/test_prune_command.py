@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import float_model
+from oxibonsai.checkpoint.gguf import GgufModel
 from oxibonsai.cli.main import _run
+from oxibonsai.quantize import quantize
 
 TEXT = "The quick brown fox jumps over the lazy dog. " * 20
 CUT = ["-c", "32", "--chunks", "2"]
@@ -99,13 +101,9 @@ def test_shortgpt_drops_the_layer_that_changes_least(
         (["--method", "wanda"], "--method wanda needs --calibration or --imatrix"),
         (["--method", "shortgpt", "--calibration", "TEXT"], "needs --drop-layers"),
         (["--method", "shortgpt", "--drop-layers", "1"], "needs --calibration"),
-        (["--method", "shortgpt", "--drop-layers", "2", "--calibration", "TEXT", *CUT],
-         "2 of 2 layers would be dropped"),
         (["--prune-layers", "1", "--ignore", "x"], "--ignore does not go with --prune-layers"),
         (["--prune-layers", "1,x"], "'1,x' is no list of layers"),
         (["--method", "magnitude", "-c", "64"], "--ctx-size and --chunks are of"),
-        (["--method", "magnitude", "--sparsity", "0.3", "--mask-structure", "2:4"], "leave one of the two"),
-        (["--method", "magnitude", "--type", "Q9"], "Q9 is no type"),
     ],
 )  # fmt: skip
 def test_options_that_say_nothing_together_are_refused(
@@ -119,3 +117,41 @@ def test_options_that_say_nothing_together_are_refused(
     assert _run(["prune", str(folder / "m.gguf"), str(tmp_path / "o.gguf"), *given]) == 2
     assert problem in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--method", "shortgpt", "--drop-layers", "2", "--calibration", "TEXT"],
+         "2 of 2 layers would be dropped"),
+        (["--prune-layers", "2", "--held-out", "TEXT"], "has no layer 2"),
+        (["--method", "wanda", "--calibration", "TEXT", "--ignore", "nothing"], "matches no matrix"),
+        (["--method", "magnitude", "--held-out", "TEXT", "--sparsity", "0.3", "--mask-structure", "2:4"],
+         "leave one of the two"),
+        (["--method", "magnitude", "--held-out", "TEXT", "--type", "Q9"], "Q9 is no type"),
+    ],
+)  # fmt: skip
+def test_what_no_measurement_makes_right_is_refused_before_a_text_is_read(
+    folder: Path,
+    tmp_path: Path,
+    options: list[str],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"\xff")  # is no text, which is said once it is read
+    given = [str(text) if o == "TEXT" else o for o in options]
+    assert _run(["prune", str(folder / "m.gguf"), str(tmp_path / "o.gguf"), *given]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_a_quantized_source_is_said_where_its_weights_get_another_type(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantize(GgufModel.open(folder / "m.gguf"), tmp_path / "q.gguf", "Q8_0")
+    methods = (["--method", "magnitude"], ["--method", "magnitude", "--ignore", "ffn"])
+    for options in (*methods, ["--prune-layers", "1"]):
+        for types, is_said in (([], False), (["--type", "Q6_K"], True), (["--type", "F16"], False)):
+            line = ["prune", str(tmp_path / "q.gguf"), str(tmp_path / "o.gguf"), *options, *types]
+            assert _run(line) == 0
+            assert ("quantized already (Q8_0)" in capsys.readouterr().err) == is_said, line

@@ -13,6 +13,7 @@ import pytest
 import float_model
 import gguf_copy
 import oxibonsai
+import tiny_model
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.checkpoint.gguf import GgufModel
@@ -233,6 +234,29 @@ def test_influences_are_those_of_hidden_states_in_torch(tmp_path: Path) -> None:
     assert np.abs(np.array(found.values) - truth).max() < 1e-5
     order = np.argsort(truth)
     assert found.lowest(2) == sorted(order[:2].tolist())
+
+
+def test_a_state_of_zeros_is_like_no_other_as_in_torch(tmp_path: Path) -> None:
+    embeddings = np.random.default_rng(2).normal(0, 1, (tiny_model.VOCABULARY, tiny_model.HIDDEN))
+    embeddings[7] = 0  # a token that no layer can change: they have no biases
+    shape, data = embeddings.shape, embeddings.astype(np.float32).tobytes()
+    float_model.write(tmp_path / "m.gguf", tensors={"token_embd.weight": (shape, 0, data)})
+    engine = oxibonsai.load(tmp_path / "m.gguf", kv_type="f32")
+    (found,) = measure_influences(engine, [[7]])
+    zeros = torch.zeros(1, tiny_model.HIDDEN)
+    truth = 1 - float(torch.nn.functional.cosine_similarity(zeros, zeros))
+    assert found.values == (truth,) * tiny_model.LAYERS == (1.0, 1.0)
+    (among_others,) = measure_influences(engine, [[7, 8, 9]])
+    assert np.isfinite(among_others.values).all()
+
+
+def test_states_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    shape = (tiny_model.FF, tiny_model.HIDDEN)
+    huge = {"blk.0.ffn_up.weight": (shape, 0, np.full(shape, 3e38, np.float32).tobytes())}
+    float_model.write(tmp_path / "m.gguf", tensors=huge)
+    engine = oxibonsai.load(tmp_path / "m.gguf", kv_type="f32", parity="off")
+    with pytest.raises(FormatError, match=r"hidden states of .* are no finite numbers"):
+        list(measure_influences(engine, [[1, 2, 3]]))
 
 
 def cut(model: Any, dropped: Sequence[int]) -> Any:

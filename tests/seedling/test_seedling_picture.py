@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from forked import run_oxibonsai
 from oxibonsai import ImagePipeline, _core
 from oxibonsai.diffusion.model_files import PartNames, open_image_model
 from oxibonsai.errors import RequestError
@@ -40,12 +38,9 @@ def test_no_tier_and_no_thread_changes_a_byte(tmp_path: Path) -> None:
     written = set()
     settings = [(tier, 2) for tier in _core.cpu.tiers()] + [(_core.cpu.tiers()[-1], 1)]
     for tier, threads in settings:
-        environment = {**os.environ, "OXIBONSAI_ISA": tier, "OXIBONSAI_THREADS": str(threads)}
         file = tmp_path / f"{tier}_{threads}.png"
-        line = [sys.executable, "-m", "oxibonsai", "image", "--prompt", PROMPT, "--seed", "42"]
-        done = subprocess.run(
-            [*line, "-o", str(file)], env=environment, capture_output=True, text=True
-        )
+        line = ["image", "--prompt", PROMPT, "--seed", "42", "-o", file]
+        done = run_oxibonsai(*line, OXIBONSAI_ISA=tier, OXIBONSAI_THREADS=str(threads))
         assert done.returncode == 0, done.stderr
         assert done.stderr.startswith(f"oxibonsai: no model is named, so this is {IMAGE_MODEL}")
         written.add(file.read_bytes())

@@ -96,6 +96,12 @@ class RunningServer:
         (line,) = (row for row in status.splitlines() if row.startswith("VmHWM"))
         return int(line.split()[1]) // 1024
 
+    def written_bytes(self) -> int:
+        """The bytes that the worker has written so far, into files and to clients."""
+        counts = Path(f"/proc/{self.worker_pid()}/io").read_text()
+        (line,) = (row for row in counts.splitlines() if row.startswith("wchar:"))
+        return int(line.split()[1])
+
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)
 

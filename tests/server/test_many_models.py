@@ -21,11 +21,10 @@ import oxibonsai
 import tiny_model
 from oxibonsai import SamplingParams
 from oxibonsai.engine import EnginePool
-from oxibonsai.errors import OxiBonsaiError, RequestError
+from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.server.app import create_app
 from oxibonsai.server.engine_backend import EngineBackend, served_models
 from oxibonsai.server.lifecycle import Lifecycle, Phase
-from oxibonsai.server.registry.catalog import Catalog
 from oxibonsai.server.registry.registry import ModelRegistry
 from oxibonsai.server.server import Server
 from oxibonsai.server.setting_sources import load_settings
@@ -185,17 +184,6 @@ def test_a_list_names_its_models(serve: Apps, folder: Path) -> None:
     assert text(client, "first") == alone(folder / "one.gguf")
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_the_first_alias_is_the_id_of_the_model(folder: Path, several: bool) -> None:
-    values: dict[str, Any] = {"model": str(folder / "one.gguf"), "alias": ("served", "other")}
-    if several:
-        values["models"] = (f"two={folder / 'two.gguf'}",)
-    spec = Catalog(load_settings(values)).specs()["served"]
-    assert spec.settings.alias == ("served", "other")
-    plain = Catalog(load_settings({**values, "alias": ()})).specs()["one"]
-    assert plain.settings.alias == ("one",)
-
-
 TOML = """
 ["*"]
 parallel = 2
@@ -248,62 +236,10 @@ def test_presets_set_what_one_model_uses(
     assert client.post("/v1/completions", json={"prompt": "ab"}).get_json()["model"] == "one"
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("[one]\ncolour = 1", "sets 'colour'"),
-        ("[one]\nctx-size = -1", "ctx_size"),
-        ("[one]\nport = 1", "'port', which is no setting of a model"),
-        ("[none]\nctx-size = 8", "needs a key model"),
-        ("x = 1", "outside of a model's table"),
-        ("[one", "is not TOML"),
-        (f"[one]\nseed = 1{'0' * 5000}", "is not TOML"),
-        (f"[one]\nalias = {'[' * 5000}{']' * 5000}", "is nested too deeply"),
-        ("[one]\nn-ctx = 4\nctx-size = 4", "twice"),
-    ],
-)
-def test_a_preset_that_says_something_else_is_refused(
-    folder: Path, tmp_path: Path, content: str, problem: str
-) -> None:
-    path = tmp_path / "models.toml"
-    path.write_text(content)
-    settings = load_settings({"models_dir": str(folder), "models_preset": str(path)})
-    with pytest.raises(RequestError, match=problem):
-        Catalog(settings).specs()
-
-
-def test_two_models_of_one_name_are_refused(folder: Path) -> None:
-    settings = load_settings({"models_dir": str(folder), "models": (f"one={folder}/two.gguf",)})
-    # The list wins over the folder, and says which one is meant.
-    assert Catalog(settings).specs()["one"].settings.model == f"{folder}/two.gguf"
-    twice = load_settings({"models": (f"a={folder}/one.gguf", f"a={folder}/two.gguf")})
-    with pytest.raises(RequestError, match="two models of one name"):
-        Catalog(twice).specs()
-
-
-def test_what_is_pulled_never_keeps_the_next_start_from_working(
-    folder: Path, tmp_path: Path
-) -> None:
-    values = {"state_dir": tmp_path, "allow_pull": True}
-    served = Catalog(load_settings({**values, "model": "hf:org/one"}))
-    served.add("hf:org/one", "hf:org/one")
-    assert list(served.specs()) == ["hf:org/one"]
-    taken = {**values, "model": str(folder / "one.gguf"), "alias": ("one", "hf:org/two")}
-    catalog = Catalog(load_settings(taken))
-    with pytest.raises(RequestError, match="'hf:org/two'"):
-        catalog.add("hf:org/two", "hf:org/two")
-    assert "hf:org/two" not in Catalog(load_settings(taken)).specs()
-
-
 def test_the_model_of_the_start_may_lie_in_the_folder(serve: Apps, folder: Path) -> None:
     client = serve(model=str(folder / "two.gguf"), models_dir=folder).test_client()
     assert statuses(client) == {"two": "loaded", "one": "unloaded", "three": "unloaded"}
     assert client.post("/v1/completions", json=ASK).get_json()["model"] == "two"
-    settings = load_settings(
-        {"model": str(folder / "two.gguf"), "models": (f"two={folder}/one.gguf",)}
-    )
-    with pytest.raises(RequestError, match="two models have the name 'two'"):
-        Catalog(settings).specs()
 
 
 def test_the_least_recently_used_model_makes_room(serve: Apps, folder: Path) -> None:

@@ -12,9 +12,12 @@ import pytest
 from fake_backend import free_port
 from running_server import RunningServer, read_all, running_server, status_of, wait_until
 from test_raw_http import EXACT, GET, POST, REFUSED, chunked, refusal
+from waitress.adjustments import Adjustments
+from werkzeug.exceptions import Unauthorized
 
 from oxibonsai.errors import RequestError
 from oxibonsai.server import setting_sources
+from oxibonsai.server.http.waitress_channel import StrictParser
 from oxibonsai.server.setting_sources import load_settings
 
 # What waitress takes: older lines, long and many headers, an expectation that it does not know.
@@ -107,6 +110,39 @@ def test_an_answer_that_asks_to_close_is_sent(server: RunningServer) -> None:
     head += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size
     with server.connect(head + b" " * size) as sock:
         assert status_of(read_all(sock)) == 413
+
+
+def test_bodies_of_strangers_are_read_and_not_kept(tmp_path: Path) -> None:
+    size = 5_000_000
+    bodies = (
+        b"Content-Length: %d\r\n\r\n" % size + b"x" * size,
+        b"Transfer-Encoding: chunked\r\n\r\n" + chunked(*[b"x" * 50_000] * 100),
+    )
+    with running_server(tmp_path, "--http-server=waitress", "--api-key=right") as server:
+
+        def written(key: bytes, status: int) -> int:
+            """The bytes that the server wrote for two requests, into files and to the client."""
+            before = server.written_bytes()
+            head = POST.replace(b"Connection: close\r\n", key)
+            for body in bodies:
+                with server.connect(head + body + GET + b"\r\n") as sock:
+                    answers = read_all(sock)
+                assert status_of(answers) == status
+                assert answers.count(b"HTTP/1.1 200") == 1 + (status == 200)  # of GET, too
+            return server.written_bytes() - before
+
+        assert written(b"Authorization: Bearer right\r\n", 200) > 2 * size
+        assert written(b"", 401) < size
+        assert written(b"X-Api-Key: wrong\r\n", 401) < size
+
+
+def test_a_body_that_was_not_kept_is_not_read_as_an_empty_one() -> None:
+    parser = StrictParser(Adjustments(), lambda _: False)
+    parser.received(POST + b"Content-Length: 3\r\n\r\n")
+    parser.received(b"abc")
+    assert parser.completed
+    with pytest.raises(Unauthorized, match="not valid when the request began"):
+        parser.get_body_stream().read()
 
 
 @pytest.mark.slow

@@ -10,9 +10,10 @@ import numpy as np
 
 from oxibonsai.architectures import decoder, llama
 from oxibonsai.architectures.rotary import Rope
+from oxibonsai.architectures.schema.arithmetic import Computing
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import Known, constant, count, field, real
-from oxibonsai.architectures.schema.operations import Array, Computing, OneWay, OnPart, Split
+from oxibonsai.architectures.schema.operations import Array, OneWay, OnPart, Split
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Entry, Tensor, norm, weight
 from oxibonsai.graph import RopeConfig

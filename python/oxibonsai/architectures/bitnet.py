@@ -14,9 +14,10 @@ from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.rotary import Rope
+from oxibonsai.architectures.schema.arithmetic import Computing
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import GgufKeys, Known, field, fixed
-from oxibonsai.architectures.schema.operations import Array, Computing, OneWay
+from oxibonsai.architectures.schema.operations import Array, OneWay
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Entry
 from oxibonsai.graph import Builder, RopeConfig, Value

@@ -12,6 +12,7 @@ from oxibonsai.architectures.layers import blocks, mamba
 from oxibonsai.architectures.layers.blocks import norm as apply_norm
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.rotary import Rope
+from oxibonsai.architectures.schema.arithmetic import Scale, ScaleRows
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
     COUNT,
@@ -26,7 +27,7 @@ from oxibonsai.architectures.schema.fields import (
     real,
     told_by_tensors,
 )
-from oxibonsai.architectures.schema.operations import OneWay, Operation, Scale, ScaleRows
+from oxibonsai.architectures.schema.operations import OneWay, Operation
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Entry, bias, norm, vector, weight
 from oxibonsai.graph import Builder, RopeConfig, Value

@@ -12,9 +12,9 @@ from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Layered, Weights
 from oxibonsai.architectures.rotary import Rope
+from oxibonsai.architectures.schema.arithmetic import Add
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import field, fixed
-from oxibonsai.architectures.schema.operations import Add
 from oxibonsai.architectures.schema.tensors import Entry
 from oxibonsai.graph import Builder, RopeConfig, Value
 

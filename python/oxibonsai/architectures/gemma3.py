@@ -13,6 +13,7 @@ from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Rotating, Weights
 from oxibonsai.architectures.rotary import Rope, read_rope
+from oxibonsai.architectures.schema.arithmetic import Add
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
     REAL,
@@ -25,7 +26,6 @@ from oxibonsai.architectures.schema.fields import (
     fixed,
     real,
 )
-from oxibonsai.architectures.schema.operations import Add
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Entry
 from oxibonsai.architectures.schema.wrapper import Wrapper

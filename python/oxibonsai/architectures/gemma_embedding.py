@@ -12,8 +12,8 @@ from oxibonsai.architectures.heads import Pooling, Projections
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.pooled import ClassifierConfig
 from oxibonsai.architectures.layers.sizes import Weights
+from oxibonsai.architectures.schema.arithmetic import Add
 from oxibonsai.architectures.schema.fields import count, field, fixed
-from oxibonsai.architectures.schema.operations import Add
 from oxibonsai.architectures.schema.sources import ConfigJson
 from oxibonsai.architectures.schema.tensors import Entry, norm, weight
 from oxibonsai.graph import Builder, Value

@@ -14,6 +14,7 @@ from oxibonsai.architectures.gpt2 import LAYERS, MASKS, NORMS, Gpt
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm as apply_norm
 from oxibonsai.architectures.layers.sizes import Weights
+from oxibonsai.architectures.schema.arithmetic import Computing, Scale
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
     POSITIVE,
@@ -25,15 +26,7 @@ from oxibonsai.architectures.schema.fields import (
     fixed,
     real,
 )
-from oxibonsai.architectures.schema.operations import (
-    Array,
-    Computing,
-    OneWay,
-    Operation,
-    Scale,
-    Shape,
-    Transpose,
-)
+from oxibonsai.architectures.schema.operations import Array, OneWay, Operation, Shape, Transpose
 from oxibonsai.architectures.schema.sources import ConfigJson
 from oxibonsai.architectures.schema.tensors import Entry, Tensor, bias, norm
 from oxibonsai.graph import Builder, RopeConfig, Value

@@ -12,6 +12,7 @@ from oxibonsai.architectures.layers.blocks import norm as apply_norm
 from oxibonsai.architectures.layers.mamba import mamba_scan
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.mamba2 import Sizes, convolution
+from oxibonsai.architectures.schema.arithmetic import NegativeExp
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
     COUNT,
@@ -21,7 +22,6 @@ from oxibonsai.architectures.schema.fields import (
     field,
     fixed,
 )
-from oxibonsai.architectures.schema.operations import NegativeExp
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Entry, Tensor, bias, norm, vector, weight
 from oxibonsai.graph import Builder, Value

@@ -11,6 +11,7 @@ from oxibonsai.architectures.hybrid import MAMBA, WithoutAttention
 from oxibonsai.architectures.layers import mamba
 from oxibonsai.architectures.layers.blocks import norm as apply_norm
 from oxibonsai.architectures.layers.sizes import Weights
+from oxibonsai.architectures.schema.arithmetic import NegativeExp
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
     COUNT,
@@ -25,12 +26,7 @@ from oxibonsai.architectures.schema.fields import (
     fixed,
     real,
 )
-from oxibonsai.architectures.schema.operations import (
-    MergeAxes,
-    NegativeExp,
-    Operation,
-    SplitAxis,
-)
+from oxibonsai.architectures.schema.operations import MergeAxes, Operation, SplitAxis
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Entry, Tensor, bias, norm, vector, weight
 from oxibonsai.graph import Builder, Value

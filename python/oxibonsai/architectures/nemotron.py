@@ -9,6 +9,7 @@ from typing import Any
 from oxibonsai.architectures import decoder
 from oxibonsai.architectures.decoder import LayerNormDecoder
 from oxibonsai.architectures.rotary import Rope
+from oxibonsai.architectures.schema.arithmetic import Add
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
     Constant,
@@ -18,7 +19,6 @@ from oxibonsai.architectures.schema.fields import (
     field,
     fixed,
 )
-from oxibonsai.architectures.schema.operations import Add
 from oxibonsai.architectures.schema.sources import Keys
 from oxibonsai.architectures.schema.tensors import Entry
 from oxibonsai.graph import RopeConfig

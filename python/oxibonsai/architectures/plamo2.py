@@ -21,6 +21,7 @@ from oxibonsai.architectures.layers.blocks import norm as apply_norm
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.mamba2 import convolution
 from oxibonsai.architectures.rotary import Rope
+from oxibonsai.architectures.schema.arithmetic import Add, NegativeExp
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
     COUNT,
@@ -35,7 +36,6 @@ from oxibonsai.architectures.schema.fields import (
     fixed,
     real,
 )
-from oxibonsai.architectures.schema.operations import Add, NegativeExp
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
 from oxibonsai.architectures.schema.tensors import Entry, Tensor, norm, vector
 from oxibonsai.errors import UnsupportedError

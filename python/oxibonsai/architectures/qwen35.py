@@ -18,6 +18,7 @@ from oxibonsai.architectures.layers.gated_delta import GatedDeltaConfig, Linear,
 from oxibonsai.architectures.layers.sizes import Rotating, Weights
 from oxibonsai.architectures.rotary import rotary_dims
 from oxibonsai.architectures.schema import tensors as entries
+from oxibonsai.architectures.schema.arithmetic import Add, NegativeExp
 from oxibonsai.architectures.schema.family import Family, embed_tokens_and_images
 from oxibonsai.architectures.schema.fields import (
     COUNT,
@@ -32,10 +33,8 @@ from oxibonsai.architectures.schema.fields import (
     fixed,
 )
 from oxibonsai.architectures.schema.operations import (
-    Add,
     Concatenate,
     MergeAxes,
-    NegativeExp,
     OnPart,
     Operation,
     PermuteGrid,

@@ -15,6 +15,7 @@ from oxibonsai.architectures.layers.gated_delta import delta_rule, linear_attent
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.mixture import Experts
 from oxibonsai.architectures.qwen35 import NORMS, DeltaRules, gated_attention, sectioned_rope
+from oxibonsai.architectures.schema.arithmetic import Add
 from oxibonsai.architectures.schema.family import Family, embed_tokens_and_images
 from oxibonsai.architectures.schema.fields import (
     COUNT,
@@ -28,7 +29,6 @@ from oxibonsai.architectures.schema.fields import (
     fixed,
 )
 from oxibonsai.architectures.schema.operations import (
-    Add,
     Concatenate,
     Expect,
     MergeAxes,

@@ -190,7 +190,7 @@ def _joined_lines(read: Callable[[], str]) -> str:
 
 
 def _quoted(line: str, read: Callable[[], str]) -> str:
-    """All up to the closing quotes, which may end any line."""
+    """Return all up to the closing quotes, which may end any line."""
     lines = []
     while not line.rstrip().endswith(_QUOTES):
         lines.append(line)

@@ -18,7 +18,7 @@ from oxibonsai.cli.options import (
     model_options,
 )
 from oxibonsai.cli.output import OutputFile, say_written
-from oxibonsai.cli.perplexity import chunks_option, read_text
+from oxibonsai.cli.perplexity import check_windows, chunks_option, read_text
 from oxibonsai.engine import Engine
 from oxibonsai.evaluate import cut_windows, text_tokens
 from oxibonsai.files.step_progress import step_progress
@@ -88,6 +88,7 @@ def imatrix(
     text = read_text(file)
     make_room(out, in_new_folder=False)
     engine = load_engine(model, quant_type, ctx_size=ctx_size, parallel=1, **options)
+    check_windows(engine, ctx_size, f"give --ctx-size {engine.ctx_size} or less")
     windows = _windows(engine, text, ctx_size, chunks)
     found = collect(engine, windows, datasets=[file.name], process_output=process_output)
     done = _write_as_it_grows(found, len(windows), out, output_frequency)

@@ -129,8 +129,10 @@ def perplexity(
         if text is None:
             raise RequestError("no text: name a file with --file")
         size = ctx_size or _DEFAULT_CTX_SIZE
-        engine = load_engine(
-            model, quant_type, ctx_size=size + (stride or 0) // 2, parallel=1, **options
+        longest = size + (stride or 0) // 2
+        engine = load_engine(model, quant_type, ctx_size=longest, parallel=1, **options)
+        check_windows(
+            engine, longest, "give a smaller --ctx-size" + (" or --stride" if stride else "")
         )
         result = _perplexity(engine, text, size, chunks, stride, save_kl_base)
         _show(result, engine, size, as_json)
@@ -141,7 +143,16 @@ def perplexity(
     if ctx_size not in (None, base.ctx_size):
         raise RequestError(f"{kl_base} has windows of {base.ctx_size} tokens, not {ctx_size}")
     engine = load_engine(model, quant_type, ctx_size=base.ctx_size, parallel=1, **options)
+    check_windows(engine, base.ctx_size, f"make {kl_base} with a smaller --ctx-size")
     _show(_divergence(engine, text, base, chunks), engine, base.ctx_size, as_json)
+
+
+def check_windows(engine: Engine, size: int, advice: str) -> None:
+    """Raise `RequestError` if windows of so many tokens are more than the model's context."""
+    if size > engine.ctx_size:
+        raise RequestError(
+            f"windows of {size} tokens are more than the model's context of {engine.ctx_size}: {advice}"
+        )
 
 
 def read_text(file: Path) -> str:

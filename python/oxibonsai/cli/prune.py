@@ -9,6 +9,7 @@ from typing import Any
 
 import rich_click as click
 
+from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option, load_engine, quant_type_option, threads_option
 from oxibonsai.cli.output import OutputFile, say_written, warn, written_text
@@ -35,7 +36,7 @@ from oxibonsai.prune import (
     plan_pruned,
     prune_weights,
 )
-from oxibonsai.quantize import Loss, Plan, write
+from oxibonsai.quantize import Loss, Plan, find_mix, write
 
 _MAGNITUDE, _WANDA, _SHORTGPT = "magnitude", "wanda", "shortgpt"
 _HALF = 0.5
@@ -151,14 +152,15 @@ def prune(
         engine = load_engine(path, quant_type, ctx_size=size, parallel=1, threads=threads)
         return _Texts(engine, min(size, engine.ctx_size), chunks)  # a model may take less
 
+    source = open_model(model, quant_type)
+    _check_choices(source, method, choices, type_name)
     report: dict[str, Any] = {"method": method or "layers"}
     texts = read_texts(model) if calibration or held_out else None
     if texts is not None and held_out is not None:
         report["perplexity_before"] = asdict(texts.perplexity(held_out))
-    source = open_model(model, quant_type)
     pruned: PrunedWeights | DroppedLayers
     if method in (_MAGNITUDE, _WANDA):
-        sparsity = Sparsity(choices["sparsity"] or _HALF, choices["mask_structure"] or "")
+        sparsity = _sparsity(choices)
         imatrix = None if imatrix_path is None else read_imatrix(imatrix_path)
         if texts is not None and calibration is not None:
             imatrix = texts.imatrix(calibration)
@@ -167,7 +169,6 @@ def prune(
     else:
         dropped = choices["prune_layers"]
         if texts is not None and calibration is not None:
-            check_droppable(source)
             influences = texts.influences(calibration)
             dropped = influences.lowest(choices["drop_layers"])
             report |= {"influences": influences.values, "tokens": influences.tokens}
@@ -213,6 +214,24 @@ def _check_given(method: str | None, given: set[str]) -> None:
     for some in needed:
         if len(given & some) != 1:
             raise RequestError(f"{named} needs {' or '.join(map(_option, sorted(some)))}")
+
+
+def _check_choices(
+    source: Checkpoint, method: str | None, choices: Mapping[str, Any], type_name: str | None
+) -> None:
+    """Refuse, before minutes of work, what no measurement makes right."""
+    if type_name is not None:
+        find_mix(type_name)
+    if method == _SHORTGPT:
+        check_droppable(source, choices["drop_layers"])
+    elif method is None:
+        drop_layers(source, choices["prune_layers"])
+    else:
+        prune_weights(source, _sparsity(choices), ignored=choices["ignored"])
+
+
+def _sparsity(choices: Mapping[str, Any]) -> Sparsity:
+    return Sparsity(choices["sparsity"] or _HALF, choices["mask_structure"] or "")
 
 
 def _option(name: str) -> str:

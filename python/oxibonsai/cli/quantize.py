@@ -138,8 +138,7 @@ def quantize(
         plan = calibrated.plan
     else:
         plan = make_plan(open_model(source).file, rules(), imatrix)
-    requantized = None if allow_requantize else plan.requantized()
-    warn(plan.warnings() + ([requantized] if requantized else []))
+    warn(plan.warnings(allow_requantize=allow_requantize))
     if dry_run:
         if as_json:
             click.echo(json.dumps(_plan_facts(plan)))

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from oxibonsai.architectures.schema.arithmetic import Add
 from oxibonsai.architectures.schema.family import Family
-from oxibonsai.architectures.schema.operations import Add, MergeAxes
+from oxibonsai.architectures.schema.operations import MergeAxes
 from oxibonsai.architectures.schema.tensors import Entry, Tensor
 from oxibonsai.checkpoint.float_types import Floats
 from oxibonsai.checkpoint.folder import ModelFolder

@@ -101,7 +101,7 @@ def _converter(folder: ModelFolder) -> TowerConverter:
 
 
 def _sees(folder: ModelFolder) -> bool:
-    """Whether a configuration has a part for images; MLX packs say apart whether they hold it."""
+    """Return whether a configuration has a part for images; MLX packs say apart whether they hold it."""
     components = folder.config.get("components")
     held = components.get("vision", True) if isinstance(components, dict) else True
     return bool(held) and isinstance(folder.config.get("vision_config"), dict)

@@ -11,7 +11,7 @@ from oxibonsai.distributed.passes import RankPass
 from oxibonsai.distributed.state import Parts
 from oxibonsai.errors import DeviceError
 from oxibonsai.models import Model
-from oxibonsai.models.model import EMBED, GENERATE, GENERATE_WITH_HIDDEN_STATES
+from oxibonsai.models.passes import EMBED, GENERATE, GENERATE_WITH_HIDDEN_STATES
 
 
 def follow(group: Group, model: Model) -> None:

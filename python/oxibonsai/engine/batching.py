@@ -7,7 +7,8 @@ from collections.abc import Sequence as Items
 import numpy as np
 
 from oxibonsai import _core
-from oxibonsai.engine.kv_cache import KvCache, PageTable
+from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.scheduler import Chunk
 from oxibonsai.models.adapting import IMAGES
 from oxibonsai.vision.prompt_images import Floats, PromptImages

@@ -11,7 +11,7 @@ from oxibonsai.engine.pooled_states import Ids, PooledStates
 from oxibonsai.engine.pooling import Floats, unit
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.models import Model
-from oxibonsai.models.model import PROJECTED
+from oxibonsai.models.passes import PROJECTED
 from oxibonsai.tokenizer import Tokenizer
 
 

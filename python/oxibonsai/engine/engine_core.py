@@ -14,8 +14,9 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.engine.adapted_models import AdaptedModels
 from oxibonsai.engine.batching import make_batch, reads_images, reserve
-from oxibonsai.engine.kv_cache import KvCache, PageTable
+from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.kv_policy import KvPressurePolicy
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.scheduler import Chunk, PromptBudget, ServiceCounts, schedule
 from oxibonsai.engine.sequence import Sequence
 from oxibonsai.engine.speculation.lookahead import StepCosts

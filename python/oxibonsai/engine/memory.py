@@ -7,7 +7,8 @@ from pathlib import Path
 
 from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
-from oxibonsai.engine.kv_cache import PAGE_POSITIONS, KvCache
+from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.page_table import PAGE_POSITIONS
 from oxibonsai.engine.slot_cache import SlotCache, SlotPlan
 from oxibonsai.engine.state_store import StateFolder, StateStore
 from oxibonsai.errors import CapacityError, RequestError

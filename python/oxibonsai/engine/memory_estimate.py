@@ -12,7 +12,6 @@ from oxibonsai import _core
 from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import default_threads
 from oxibonsai.engine.engine_core import DEFAULT_CHUNK
-from oxibonsai.engine.kv_cache import PAGE_POSITIONS
 from oxibonsai.engine.memory import (
     cache_ram_bytes,
     default_ctx_size,
@@ -20,6 +19,7 @@ from oxibonsai.engine.memory import (
     kv_bytes_per_token,
     plan_slots,
 )
+from oxibonsai.engine.page_table import PAGE_POSITIONS
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.kv_types import find_kv_type
 from oxibonsai.loading import discovered_mmproj, open_model, open_tower

@@ -13,14 +13,15 @@ import numpy as np
 
 from oxibonsai import _core
 from oxibonsai.engine.batching import add_span, reserve
-from oxibonsai.engine.kv_cache import KvCache, PageTable
+from oxibonsai.engine.kv_cache import KvCache
 from oxibonsai.engine.memory import default_ctx_size, default_kv_type, make_cache
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.pooling import Floats, Pooler, TokenStates
 from oxibonsai.engine.process_lock import ProcessLock
 from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.errors import RequestError
 from oxibonsai.models import TOKEN_TYPES, Model
-from oxibonsai.models.model import EMBED
+from oxibonsai.models.passes import EMBED
 
 # Rows of one step, and texts at most; an encoder's text is never cut, so its step may be longer.
 # Results don't depend on either.

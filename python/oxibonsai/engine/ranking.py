@@ -11,7 +11,7 @@ from oxibonsai.engine.pooled_states import Ids, PooledStates
 from oxibonsai.engine.pooling import Floats
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.models import Model
-from oxibonsai.models.model import SCORES
+from oxibonsai.models.passes import SCORES
 from oxibonsai.tokenizer import Tokenizer, Watch
 
 _TEMPLATE = "tokenizer.chat_template.rerank"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from oxibonsai.engine.kv_cache import PageTable
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.speculation.lookahead import Lookahead
 from oxibonsai.errors import OxiBonsaiError
 from oxibonsai.sampling import SamplingParams

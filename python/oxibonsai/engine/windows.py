@@ -8,8 +8,8 @@ from typing import TypeVar
 from oxibonsai import _core
 from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine.batching import add_span, reserve
-from oxibonsai.engine.kv_cache import PageTable
 from oxibonsai.engine.memory import make_cache
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.slot_cache import SlotPlan
 from oxibonsai.models import Model
 

@@ -13,7 +13,7 @@ import transformers
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
-from oxibonsai.errors import OxiBonsaiError, RequestError, UnsupportedError
+from oxibonsai.errors import FormatError, OxiBonsaiError, RequestError, UnsupportedError
 from oxibonsai.files.figures import save_losses
 from oxibonsai.files.step_progress import StepProgress
 from oxibonsai.finetune.examples import IGNORED, Example, PackedExample, pack_examples
@@ -120,7 +120,12 @@ def batch(examples: Sequence[Example]) -> dict[str, torch.Tensor]:
 
 
 def check_packing(model: Any, where: str) -> None:
-    """Raise UnsupportedError where packed texts would see each other in transformers' model."""
+    """Check that packed texts don't see each other in transformers' model.
+
+    Raises:
+        UnsupportedError: They would.
+        FormatError: The model computes something that is no number.
+    """
     first, second = list(range(1, 9)), list(range(9, 17))
     both = [Example(first, first), Example(second, second)]
     packed = batch(pack_examples(both, 16))
@@ -128,7 +133,11 @@ def check_packing(model: Any, where: str) -> None:
     with torch.no_grad():
         beside = model(input_ids=packed["input_ids"], position_ids=packed["position_ids"]).logits
         alone = model(input_ids=torch.tensor([second])).logits
-    if (beside[:, 8:] - alone).abs().max() > _SAME_LOGITS * alone.abs().max():
+    if not alone.isfinite().all():
+        raise FormatError(
+            f"{where} computes logits that are no finite numbers: its file is damaged"
+        )
+    if not (beside[:, 8:] - alone).abs().max() <= _SAME_LOGITS * alone.abs().max():  # or it is NaN
         raise UnsupportedError(
             f"{where} can't learn from packed examples: in transformers' {type(model).__name__} they "
             "would see each other; leave out --packing"

@@ -16,7 +16,7 @@ from oxibonsai import _core
 from oxibonsai.devices import KvPages, Slots
 from oxibonsai.engine import Engine, Options, Sequence
 from oxibonsai.engine.batching import make_batch, reads_images, reserve
-from oxibonsai.engine.kv_cache import PageTable
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.scheduler import Chunk
 from oxibonsai.errors import CapacityError, RequestError
 from oxibonsai.sampling import SamplingParams

@@ -65,7 +65,7 @@ class QuantizedCache:
         try:
             if not place.is_file():
                 plan = make_plan(checkpoint.file, rules, None)
-                for note in [*plan.warnings(), *filter(None, [plan.requantized()])]:
+                for note in plan.warnings():
                     warnings.warn(note, stacklevel=3)
                 # Others may be writing the same file, in this process or in another container.
                 with scratch_folder(self.folder) as scratch:

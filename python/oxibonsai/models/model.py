@@ -6,7 +6,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,51 +27,27 @@ from oxibonsai.models.input_taps import InputTaps, InputTapsBuilder
 from oxibonsai.models.layer_states import LayerStateBuilder, NamedVectors
 from oxibonsai.models.packed_cache import PackedCache
 from oxibonsai.models.packing import pack
+from oxibonsai.models.passes import (
+    EMBED,
+    EMBED_TYPED,
+    ENCODE,
+    FINAL,
+    GENERATE,
+    GENERATE_WITH_IMAGES,
+    GENERATE_WITH_LAYERS,
+    HIDDEN,
+    LOGITS,
+    PROJECTED,
+    SCORES,
+    Pass,
+    hidden_states_pass,
+    pooled_pass,
+    tap_name,
+)
 from oxibonsai.models.weights import Weights
 
 # Brings a row of logits from the device.
 FetchLogits = Callable[[], npt.NDArray[np.float32]]
-# Results of a pass; the latter two over pooled hidden states.
-_LOGITS, _HIDDEN = "logits", "hidden"
-FINAL = -1  # the tap of hidden states after the final norm
-SCORES, PROJECTED = "scores", "projected"
-
-
-class Pass(NamedTuple):
-    """One of a model's passes: what it reads of a batch, and its results.
-
-    Attributes:
-        inputs: Names; ``tokens`` are rows of any sequences, ``prompts`` those for an encoder.
-        outputs: Names of the results.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-GENERATE = Pass(("tokens",), (_LOGITS,))
-EMBED = Pass(("tokens",), (_HIDDEN,))
-EMBED_TYPED = Pass(("tokens", "token_types"), (_HIDDEN,))
-GENERATE_WITH_IMAGES = Pass(("tokens", "images"), (_LOGITS,))
-GENERATE_WITH_LAYERS = Pass(("tokens",), (_LOGITS, _HIDDEN, "layers"))
-ENCODE = Pass(("prompts",), (_HIDDEN,))
-
-
-def _tap_name(tap: int) -> str:
-    return _HIDDEN if tap == FINAL else f"layer.{tap}"
-
-
-def hidden_states_pass(taps: Sequence[int]) -> Pass:
-    """Return the pass that also gives hidden states of all rows, of at least one tap."""
-    return Pass(("tokens",), (_LOGITS, *map(_tap_name, taps)))
-
-
-GENERATE_WITH_HIDDEN_STATES = hidden_states_pass((FINAL,))
-
-
-def pooled_pass(name: str) -> Pass:
-    """Return the pass from pooled hidden states to ``SCORES`` or ``PROJECTED``."""
-    return Pass((pooled.POOLED,), (name,))
 
 
 def biases(family: Family[Any], c: Any) -> set[str]:
@@ -175,9 +151,9 @@ class Model:
         builder = self._builder()
         h = self._final_states(builder)
         if self.config.generates:
-            builder.output(_LOGITS, self._logits(builder, h))
+            builder.output(LOGITS, self._logits(builder, h))
         else:
-            builder.output(_HIDDEN, h)
+            builder.output(HIDDEN, h)
         graphs = {self.main_pass: builder.graph, **self._describe_pooled()}
         if self.family.encode is not None:
             graphs[ENCODE] = self._describe_encoder()
@@ -231,7 +207,7 @@ class Model:
         assert self.family.encode is not None
         builder = self._builder()
         h = self.family.encode(builder, self.config.of_family, self.weights)
-        builder.output(_HIDDEN, builder.select_outputs(h))
+        builder.output(HIDDEN, builder.select_outputs(h))
         return builder.graph
 
     def _describe_pooled(self) -> dict[Pass, _core.Graph]:
@@ -263,7 +239,7 @@ class Model:
     def _describe_hidden(self) -> _core.Graph:
         self.check_decoder_only("embeddings; those of an encoder alone come from a t5encoder")
         builder = self._builder()
-        builder.output(_HIDDEN, self._final_states(builder))
+        builder.output(HIDDEN, self._final_states(builder))
         return builder.graph
 
     def check_decoder_only(self, what: str) -> None:
@@ -279,7 +255,7 @@ class Model:
         config = self.config.with_token_types(self.token_types)
         builder = self._builder()
         h = self.family.hidden_states(builder, config.of_family, self.weights)
-        builder.output(_HIDDEN, builder.select_outputs(h))
+        builder.output(HIDDEN, builder.select_outputs(h))
         known = set(self._used_matrices())
         thin = [w for w in builder.graph.matrices if w not in known]
         self._packed.append(pack(thin, self.weights.checkpoint, self.device))
@@ -295,9 +271,9 @@ class Model:
         # Before layers are asked for: what follows the last one reads its output there.
         final = self.family.final_norm(builder, c, w, h)
         for name in outputs:
-            builder.output(name, final if name == _HIDDEN else builder.layer_input(name))
+            builder.output(name, final if name == HIDDEN else builder.layer_input(name))
         h = self.family.final_norm(builder, c, w, builder.select_outputs(h))
-        builder.output(_LOGITS, self._logits(builder, h))
+        builder.output(LOGITS, self._logits(builder, h))
         return builder.graph
 
     def _describe_images(self) -> _core.Graph:
@@ -314,7 +290,7 @@ class Model:
                 f"{self.weights.checkpoint.path} reads text alone: architecture {c.architecture} "
                 "takes no pictures in this version"
             )
-        builder.output(_LOGITS, self._logits(builder, h))
+        builder.output(LOGITS, self._logits(builder, h))
         return builder.graph
 
     def check_image_rows(self, rows: npt.NDArray[np.float32]) -> None:
@@ -341,10 +317,10 @@ class Model:
         layers = self.config.num_hidden_layers
         builder = LayerStateBuilder(weights, layers, self.config.hadamard, self.adapters)
         h = self._final_states(builder, cast(Weights, weights))
-        builder.output(_HIDDEN, h)
-        builder.output(_LOGITS, self._logits(builder, h))
+        builder.output(HIDDEN, h)
+        builder.output(LOGITS, self._logits(builder, h))
         for i in range(layers):
-            name = _tap_name(i)
+            name = tap_name(i)
             builder.output(name, builder.select_outputs(builder.layer_input(name)))
         return builder.graph
 
@@ -473,7 +449,7 @@ class Model:
         """
         self.check_generates()
         program = self.program(GENERATE_WITH_IMAGES if images else GENERATE)
-        return program.run(batch, pools, slots)[_LOGITS]
+        return program.run(batch, pools, slots)[LOGITS]
 
     def encode(self, batch: _core.Batch, pools: Sequence[KvPages]) -> None:
         """Run whole prompts through the encoder; what the decoder attends to is in their pages then."""
@@ -505,8 +481,8 @@ class Model:
         self.check_generates()
         program = cast(_core.GpuExecutable, self.program(GENERATE))
         k = min(k, self.config.vocab_size)
-        ids, values = program.run_top(batch, pools, slots, _LOGITS, k)
-        return [(ids[i], values[i], partial(program.read_row, _LOGITS, i)) for i in range(len(ids))]
+        ids, values = program.run_top(batch, pools, slots, LOGITS, k)
+        return [(ids[i], values[i], partial(program.read_row, LOGITS, i)) for i in range(len(ids))]
 
     def run_hidden(
         self,
@@ -526,7 +502,7 @@ class Model:
         """
         own = typed and self.config.token_types == 1
         program = self.program(EMBED_TYPED if own else EMBED)
-        return program.run(batch, pools, slots)[_HIDDEN]
+        return program.run(batch, pools, slots)[HIDDEN]
 
     def run_with_hidden_states(
         self,
@@ -552,7 +528,7 @@ class Model:
         """
         self.check_generates()
         results = self.program(hidden_states_pass(taps)).run(batch, pools, slots)
-        return results[_LOGITS], [results[_tap_name(tap)] for tap in taps]
+        return results[LOGITS], [results[tap_name(tap)] for tap in taps]
 
     @property
     def embedding_size(self) -> int:
@@ -599,5 +575,5 @@ class Model:
         """
         self.check_generates()
         results = self.program(GENERATE_WITH_LAYERS).run(batch, pools, slots)
-        layers = [results[_tap_name(i)] for i in range(self.config.num_hidden_layers)]
-        return results[_LOGITS], [*layers, results[_HIDDEN]]
+        layers = [results[tap_name(i)] for i in range(self.config.num_hidden_layers)]
+        return results[LOGITS], [*layers, results[HIDDEN]]

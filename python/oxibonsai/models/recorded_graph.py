@@ -9,7 +9,8 @@ from oxibonsai.architectures.layers import blocks
 from oxibonsai.errors import UnsupportedError
 from oxibonsai.graph import Builder
 from oxibonsai.models.config import ModelConfig
-from oxibonsai.models.model import GENERATE, biases
+from oxibonsai.models.model import biases
+from oxibonsai.models.passes import GENERATE
 from oxibonsai.models.weights import Weights
 
 _DECLARATIONS = frozenset({"add_paged_layer", "add_slot", "set_output"})

@@ -76,19 +76,20 @@ def plan_pruned(pruned: Reader, source: Reader, type_name: str | None = None) ->
     Raises:
         RequestError: There is no such type, or it needs an importance matrix.
     """
-    zeros = pruned.pruned if isinstance(pruned, PrunedWeights) else frozenset[str]()
+    names = pruned.pruned if isinstance(pruned, PrunedWeights) else frozenset[str]()
+    types = {name: source.tensor(name).quant_type for name in names}
     if type_name is not None:
         plan = make_plan(pruned, TypeRules(find_mix(type_name)), None)
-        return replace(plan, zeros_kept=zeros)
+        return replace(plan, pruned=types)
     choices = []
     for tensor in pruned.tensors:
         shape = tuple(tensor.shape)
         held = Tensor(tensor.name, shape, tensor.quant_type)
-        if tensor.name in zeros:
-            kind = type_named(source.tensor(tensor.name).quant_type)
+        if tensor.name in types:
+            kind = type_named(types[tensor.name])
         else:
             kind = WeightType(tensor.quant_type, tensor.gguf_id, held.count, tensor.nbytes)
         choices.append(Choice(held, kind))
     check_importance(choices, None)
     file_type = source.get(_FILE_TYPE)
-    return Plan(pruned, choices, file_type if isinstance(file_type, int) else None, None, zeros)
+    return Plan(pruned, choices, file_type if isinstance(file_type, int) else None, None, types)

@@ -148,13 +148,26 @@ def _changed_keys(
     return changed
 
 
-def check_droppable(checkpoint: Checkpoint) -> ModelConfig:
-    """Return the config of a model whose layers can be dropped.
+def check_droppable(checkpoint: Checkpoint, count: int) -> None:
+    """Check that so many layers of a model can be dropped, whichever they are.
 
     Raises:
+        RequestError: None would be dropped or left.
         UnsupportedError: The model does not continue texts, has an encoder, or runs layers repeatedly.
         FormatError: A key is missing or makes no sense.
     """
+    _check_count(count, _config(checkpoint).num_hidden_layers)
+
+
+def _check_count(count: int, layers: int) -> None:
+    if not 0 < count < layers:
+        raise RequestError(
+            f"{count} of {layers} layers would be dropped: drop one at least, and keep one"
+        )
+
+
+def _config(checkpoint: Checkpoint) -> ModelConfig:
+    """Return the config of a model whose layers can be dropped."""
     config = read_config(checkpoint)
     blocks = checkpoint.file.get(f"{checkpoint.architecture}.{_BLOCKS}")
     if blocks != config.num_hidden_layers + config.num_nextn_predict_layers:
@@ -180,16 +193,13 @@ def drop_layers(checkpoint: Checkpoint, dropped: Collection[int]) -> DroppedLaye
         UnsupportedError: A kept layer would compute something else at its new place: its kind depends on
             its number, such as in a model whose every sixth layer is global.
     """
-    config = check_droppable(checkpoint)
+    config = _config(checkpoint)
     layers = config.num_hidden_layers
     if wrong := sorted(i for i in dropped if not 0 <= i < layers):
         raise RequestError(
             f"{checkpoint.path} has no layer {wrong[0]}: its layers are 0 to {layers - 1}"
         )
-    if not 0 < len(set(dropped)) < layers:
-        raise RequestError(
-            f"{len(set(dropped))} of {layers} layers would be dropped: drop one at least, and keep one"
-        )
+    _check_count(len(set(dropped)), layers)
     if (first := min(dropped)) < config.deepstack_layers:
         raise UnsupportedError(
             f"images reach the first {config.deepstack_layers} layers of {checkpoint.path}: layer {first} "

@@ -16,13 +16,16 @@ from oxibonsai.errors import FormatError
 
 Doubles = npt.NDArray[np.float64]
 
+_LEAST_NORM = 1e-8  # by which torch's cosine_similarity divides where a norm is less
+
 
 @dataclass(frozen=True)
 class Influences:
     """Block influence of all layers.
 
     Attributes:
-        values: One minus the mean cosine between a layer's input and its output, for each layer.
+        values: One minus the mean cosine between a layer's input and its output, for each layer. The
+            cosine is 0 where one of them is zero.
         windows, tokens: That the means are over.
     """
 
@@ -77,6 +80,6 @@ def measure_influences(engine: Engine, windows: Sequence[Sequence[int]]) -> Iter
 
 def _cosines(states: list[Doubles]) -> Doubles:
     """Return the sums over all tokens of the cosines between neighbours: [layers]."""
-    norms = [np.sqrt(np.einsum("ij,ij->i", s, s)) for s in states]
+    norms = [np.maximum(np.sqrt(np.einsum("ij,ij->i", s, s)), _LEAST_NORM) for s in states]
     pairs = zip(states[:-1], states[1:], norms[:-1], norms[1:], strict=True)
     return np.array([(np.einsum("ij,ij->i", a, b) / (n * m)).sum() for a, b, n, m in pairs])

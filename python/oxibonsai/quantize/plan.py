@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from oxibonsai import _core
 from oxibonsai.checkpoint.reader import Reader
@@ -43,14 +44,15 @@ class Plan:
         choices: In the order of its tensors.
         file_type: ``general.file_type`` of the result; None: it has none.
         imatrix: The importance of columns, where it is given.
-        zeros_kept: Names of tensors whose zeros must be read as zeros, whatever their type.
+        pruned: Types that tensors had before they were pruned, by name; their zeros must be read as
+            zeros, whatever their type.
     """
 
     file: Reader
     choices: list[Choice]
     file_type: int | None
     imatrix: ImportanceMatrix | None
-    zeros_kept: frozenset[str] = frozenset()
+    pruned: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -74,7 +76,7 @@ class Plan:
             return _core.decode(stored.name, blocks).reshape(-1, cols)
 
         where = f"{self.file.paths[0]}: tensor {tensor.name}"
-        keeps_zeros = tensor.name in self.zeros_kept
+        keeps_zeros = tensor.name in self.pruned
         return Matrix(where, rows, cols, read, self._importance(choice), keeps_zeros)
 
     def _importance(self, choice: Choice) -> Floats | None:
@@ -90,22 +92,30 @@ class Plan:
                 losses[choice.type.name] += sample_loss(matrix, choice.type, rows)
         return dict(losses)
 
-    def warnings(self) -> list[str]:
-        """Return warnings for the user, the worst first."""
+    def warnings(self, *, allow_requantize: bool = False) -> list[str]:
+        """Return warnings for the user, the worst first.
+
+        Args:
+            allow_requantize: Nothing is said of weights that are quantized already.
+        """
         losses = self.expected_losses().items()
         found = [w for name, loss in losses if (w := destruction(name, loss))]
-        return [*found, *fallback_warnings(self.choices), *self._notes()]
+        found += [*fallback_warnings(self.choices), *self._notes()]
+        if not allow_requantize and (types := self._requantized_types()):
+            found.append(
+                f"the source holds weights that are quantized already ({', '.join(types)}): the loss "
+                "adds to theirs; start from F32, F16 or BF16 where you can"
+            )
+        return found
 
-    def requantized(self) -> str | None:
-        """Return a warning where weights are rounded a second time."""
-        new = [c for c in self.choices if not c.kept and c.type.name not in _FLOATS]
-        types = sorted({c.tensor.type_name for c in new} - {*_FLOATS})
-        if not types:
-            return None
-        return (
-            f"the source holds weights that are quantized already ({', '.join(types)}): the loss adds to "
-            "theirs; start from F32, F16 or BF16 where you can"
-        )
+    def _requantized_types(self) -> list[str]:
+        """Return the types of the source whose weights are rounded a second time, to another type."""
+        found = set()
+        for choice in self.choices:
+            before = self.pruned.get(choice.tensor.name, choice.tensor.type_name)
+            if choice.type.name not in {before, *_FLOATS}:
+                found.add(before)
+        return sorted(found - {*_FLOATS})
 
     def _notes(self) -> list[str]:
         notes = []

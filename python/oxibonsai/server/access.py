@@ -203,6 +203,12 @@ class Callers:
         known = any(ring.accepts(key) for ring in (self._keys, self._admins) if not ring.is_open)
         return owner_of(key) if known else None
 
+    def admits(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a request may send a body: it has a valid key, or there are none."""
+        self._keys.refresh()
+        self._admins.refresh()
+        return self._keys.is_open or self.owner(sent_key(headers)) is not None
+
     def sharer(self, headers: Mapping[str, str]) -> str:
         """Return whose share of the threads a request uses; ``""``: there are no keys to tell."""
         return "" if self._keys.is_open else self.owner(sent_key(headers)) or ANONYMOUS

@@ -70,6 +70,7 @@ class _WaitressServer:
             return 1
         for listener in self._listeners():
             listener.channel_class = JsonChannel
+            listener.admits = lambda headers: self._app.callers.admits(headers)
         self._process.addresses = [
             f"http://{bracketed(one.effective_host)}:{one.effective_port}"
             for one in self._listeners()

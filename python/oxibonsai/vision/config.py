@@ -101,7 +101,7 @@ def read_vision(keys: Keys) -> VisionConfig:
 
 
 def read_square(keys: Keys, key: str, default: int | None = None, side: int = 0) -> int:
-    """How many patches on each axis become one row.
+    """Return how many patches on each axis become one row.
 
     Args:
         keys: Of the file.
@@ -118,7 +118,7 @@ def read_square(keys: Keys, key: str, default: int | None = None, side: int = 0)
 
 
 def _layers(keys: Keys) -> int:
-    """Each layer has tensors, so that a file can't claim any number."""
+    """Return the number of layers; each has tensors, so that a file can't claim any number."""
     count, tensors = keys.integer("vision.block_count"), len(keys.checkpoint.tensor_names)
     if count > tensors:
         raise keys.fail(f"clip.vision.block_count is {count}, of {tensors} tensors")
@@ -137,7 +137,7 @@ def _channels(keys: Keys, key: str) -> tuple[float, float, float]:
 
 
 def unknown_projector(keys: Keys, projector: str, known: list[str]) -> UnsupportedError:
-    """For a family that this version does not have."""
+    """Return the error for a family that this version does not have."""
     return keys.unsupported(
         f"the projector {projector} is not supported; known are {', '.join(known)}"
     )

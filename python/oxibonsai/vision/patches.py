@@ -89,7 +89,7 @@ def resample_places(table: Floats, rows: int, cols: int) -> Floats:
 
 
 def _taps(count: int, side: int) -> tuple[Integers, Integers, Floats]:
-    """For each of ``count`` places: the neighbours among ``side``, and how far it is to the second."""
+    """Return the neighbours among ``side`` of each of ``count`` places, and its distance from the first."""
     at = np.arange(count, dtype=np.float32) * np.float32(side - 1) / np.float32(max(count - 1, 1))
     low = np.floor(at)
     first = low.astype(np.int64)

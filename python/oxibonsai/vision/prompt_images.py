@@ -46,11 +46,11 @@ class PromptImages:
         self.positions = _positions(len(prompt), placed, axes) if axes else None
 
     def overlaps(self, first: int, end: int) -> bool:
-        """Whether tokens ``first`` to ``end - 1`` stand for rows of an image."""
+        """Return whether tokens ``first`` to ``end - 1`` stand for rows of an image."""
         return any(i.first < end and i.end > first for i in self.placed)
 
     def is_encoded_from(self, first: int) -> bool:
-        """Whether the rows at position ``first`` and behind it are there."""
+        """Return whether the rows at position ``first`` and behind it are there."""
         return all(i.embedding.is_encoded for i in self.placed if i.end > first)
 
     def encode_from(self, first: int) -> None:
@@ -87,7 +87,7 @@ class PromptImages:
         ]
 
     def chunk_end(self, first: int, end: int) -> int:
-        """Where a chunk of the prompt may end, at ``end`` or near: not within rows that see each other.
+        """Return where a chunk may end, at ``end`` or near: not within rows that see each other.
 
         It ends before them, or behind them where it begins with them.
         """

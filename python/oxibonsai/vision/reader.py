@@ -118,7 +118,7 @@ class ImageReader:
             return self.read(image_of_part(part, self.limits, self.fetch), count)
 
     def read(self, image: DecodedImage, count: Count | None = None) -> list[str | ImageEmbedding]:
-        """As :meth:`read_part`, of an image that is decoded already."""
+        """Return the same as :meth:`read_part`, of an image that is decoded already."""
         pixels = self.processor.prepare(image)
         if count is not None:
             count(sum(part for part in self.tower.layout(pixels) if isinstance(part, int)))

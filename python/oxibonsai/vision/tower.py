@@ -100,7 +100,7 @@ class Tower:
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Checkpoint, device: Device, token_id: TokenId) -> Tower:
-        """As :meth:`open`, of a file that is open already."""
+        """Read a tower as :meth:`open` does, of a file that is open already."""
         keys, projector = clip_keys(checkpoint)
         if projector not in FAMILIES:
             raise unknown_projector(keys, projector, sorted(FAMILIES))

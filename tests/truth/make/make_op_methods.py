@@ -104,10 +104,12 @@ def stub_text() -> str:
 def methods_text() -> str:
     """Return ``graph/op_methods.py``: the ops for which the builder has no method of its own."""
     from oxibonsai.graph import Builder
+    from oxibonsai.graph.op_methods import OpMethods
 
+    by_hand = {n for kind in Builder.__mro__ if kind is not OpMethods for n in vars(kind)}
     methods = []
     for op in read_ops():
-        if op.name in vars(Builder):
+        if op.name in by_hand:
             continue
         call = f"self.graph.{op.name}({', '.join(a.name for a in op.arguments)})"
         body = call if op.returns == "None" else f"return {call}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isqrt
 
-from oxibonsai.architectures.schema.operations import Add
+from oxibonsai.architectures.schema.arithmetic import Add
 from oxibonsai.architectures.schema.tensors import Tensor
 from oxibonsai.checkpoint.folder import ModelFolder
 from oxibonsai.checkpoint.metadata import Metadata

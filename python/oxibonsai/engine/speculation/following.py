@@ -17,7 +17,8 @@ from oxibonsai import _core
 from oxibonsai.devices import KvPages
 from oxibonsai.engine.batching import add_span, reserve
 from oxibonsai.engine.engine import Engine
-from oxibonsai.engine.kv_cache import KvCache, PageTable
+from oxibonsai.engine.kv_cache import KvCache
+from oxibonsai.engine.page_table import PageTable
 from oxibonsai.engine.sequence import Sequence, Wanted
 from oxibonsai.engine.speculation.proposals import Guess, Limits
 from oxibonsai.errors import CapacityError, OxiBonsaiError, UnsupportedError

@@ -12,7 +12,7 @@ from oxibonsai.engine.speculation.autoregressive import AutoregressiveDrafter
 from oxibonsai.engine.speculation.following import own_pages
 from oxibonsai.engine.speculation.proposals import Limits
 from oxibonsai.models.drafting import DraftingLayer
-from oxibonsai.models.model import FINAL
+from oxibonsai.models.passes import FINAL
 
 Rows = npt.NDArray[np.float32]
 

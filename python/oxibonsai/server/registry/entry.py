@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from oxibonsai.serial_queue import exceeds_share
 from oxibonsai.server.backend import ModelInfo
 from oxibonsai.server.registry.catalog import ModelSpec
 from oxibonsai.server.registry.instance import Instance, Stamp
+
+# The folders of an absolute path, but not the rest of an address.
+_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/:'\"]+/)+")
 
 
 class Status(Enum):
@@ -61,6 +65,15 @@ class Entry:
         if self.loading:
             return Status.LOADING
         return Status.SLEEPING if self.sleeping else Status.UNLOADED
+
+    @property
+    def failure_text(self) -> str:
+        """Return why it could not be loaded; files keep their names, and lose their folders."""
+        text = str(self.failure)
+        source = self.spec.settings.model or ""
+        if "/" in source:  # the folder may have spaces, at which no pattern could tell a path's end
+            text = text.replace(source.rpartition("/")[0] + "/", "")
+        return _FOLDERS.sub("", text)
 
 
 Event = dict[str, Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import threading
 import time
 from collections import Counter
@@ -37,8 +36,6 @@ _log = logging.getLogger("oxibonsai.server")
 MakeBackend = Callable[[Settings, Lifecycle], Backend]
 
 # How often a request that waits for its model looks after its client.
-# The folders of an absolute path, but not the rest of an address.
-_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/:'\"]+/)+")
 _POLL_SECONDS = 0.25
 # How often files and idle models are looked at.
 _WATCH_SECONDS = 1.0
@@ -387,7 +384,7 @@ class ModelRegistry:
         if entry.failure is not None:
             raise ApiError(
                 503,
-                f"The model '{entry.spec.name}' could not be loaded: {_without_folders(entry)}",
+                f"The model '{entry.spec.name}' could not be loaded: {entry.failure_text}",
                 code="model_failed",
             )
         if not entry.loading:
@@ -647,12 +644,3 @@ class ModelRegistry:
             info = ModelInfo(spec.name, 0, spec.names, {}, spec.settings.tags, output=output)
         failed = entry.failure is not None
         return replace(info, status=entry.status.value, failed=failed)
-
-
-def _without_folders(entry: Entry) -> str:
-    """Return why a model could not be loaded; files keep their names, and lose their folders."""
-    text = str(entry.failure)
-    source = entry.spec.settings.model or ""
-    if "/" in source:  # the folder may have spaces, at which no pattern could tell a path's end
-        text = text.replace(source.rpartition("/")[0] + "/", "")
-    return _FOLDERS.sub("", text)

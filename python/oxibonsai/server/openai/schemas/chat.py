@@ -12,9 +12,9 @@ from oxibonsai.chat import ChatRequest
 from oxibonsai.errors import RequestError
 from oxibonsai.output.tools import read_tools
 from oxibonsai.server.model_settings import ModelSettings
+from oxibonsai.server.openai.schemas.answer_fields import AnswerFields
 from oxibonsai.server.openai.schemas.assistants import NamedFunction
 from oxibonsai.server.openai.schemas.beam_search import BeamFields
-from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
 from oxibonsai.server.sampling_fields import SamplingFields, SpeculationFields
 from oxibonsai.server.schemas.fields import (

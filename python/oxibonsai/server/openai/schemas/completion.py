@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from oxibonsai.server.openai.schemas.answer_fields import AnswerFields
 from oxibonsai.server.openai.schemas.beam_search import BeamFields
-from oxibonsai.server.openai.schemas.common import AnswerFields
 from oxibonsai.server.openai.schemas.structure import StructureFields
 from oxibonsai.server.sampling_fields import MOST_TOKENS, SamplingFields, SpeculationFields
 from oxibonsai.server.schemas.fields import Checked, Fields, LoraScale

@@ -1,4 +1,4 @@
-"""Fields that several routes have in common."""
+"""The fields of chat completions and completions that say how the answer comes."""
 
 from __future__ import annotations
 
