@@ -14,6 +14,7 @@ from typing import Any
 import rich_click as click
 from click.exceptions import Abort, ClickException, Exit
 
+from oxibonsai.distributed.failure_detector import print_failure
 from oxibonsai.distributed.group import Link
 from oxibonsai.distributed.session import Choice
 from oxibonsai.errors import (
@@ -175,8 +176,7 @@ def _run() -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    rank = os.environ.get("RANK", "?")
-    print(f"oxibonsai (rank {rank}): {' '.join(message.split())}", file=sys.stderr, flush=True)
+    print_failure(os.environ.get("RANK", "?"), message)
     return code
 
 

@@ -142,11 +142,12 @@ def serve_rank(choice: Choice, group: Group, plan: RankPlan) -> None:
     Raises:
         DeviceError: Another process was lost.
     """
-    checkpoint = open_model(choice.model, choice.quant_type)
-    adapters = open_adapters(choice.lora, checkpoint)
-    model = load_model(checkpoint, plan, adapters=adapters, ctx_size=choice.ctx_size)
-    check_parity(model, choice.parity, "f32")
-    follow(group, model)
+    with group.shared_work():
+        checkpoint = open_model(choice.model, choice.quant_type)
+        adapters = open_adapters(choice.lora, checkpoint)
+        model = load_model(checkpoint, plan, adapters=adapters, ctx_size=choice.ctx_size)
+        check_parity(model, choice.parity, "f32")
+        follow(group, model)
 
 
 def _fingerprint(checkpoint: Checkpoint, adapters: Sequence[Adapter]) -> str:
