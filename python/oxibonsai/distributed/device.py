@@ -47,14 +47,16 @@ class RankPlan(DevicePlan):
     Args:
         group: The processes.
         threads: Worker threads of this process; None: the default.
+        device: The name of its device; the processes may have different ones.
 
     Attributes:
         leader: Rank 0's voice.
     """
 
-    def __init__(self, group: Group, threads: int | None = None) -> None:
+    def __init__(self, group: Group, threads: int | None = None, device: str = CPU) -> None:
         self._group = group
         self._threads = threads
+        self._device = device
         self.leader = Leader(group)
         group.watch(self.leader.wake if group.rank == 0 else partial(_end_process, group))
 
@@ -70,7 +72,7 @@ class RankPlan(DevicePlan):
                 "several processes run only models that generate text: run this one in one process"
             )
         group = self._group
-        local = open_device(CPU, self._threads)
+        local = open_device(self._device, self._threads)
         stages = group.layout.pipeline
         if stages > layers:
             raise UnsupportedError(
