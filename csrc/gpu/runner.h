@@ -97,9 +97,6 @@ RunnerPtr make_runner(const graph::Modulate& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::AddGated& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::GroupMoments& op, const RunnerContext& c);
 RunnerPtr make_runner(const graph::Conv2d& op, const RunnerContext& c);
-// Processes share the rows of models on CPUs.
-inline RunnerPtr make_runner(const graph::Gather& op, const RunnerContext&) {
-  return no_kernel(op);
-}
+RunnerPtr make_runner(const graph::Gather& op, const RunnerContext& c);
 
 }  // namespace oxibonsai::gpu

@@ -25,6 +25,10 @@ ANSWERS = Path(__file__).parent / "answers.py"
 PROGRAM = ("-m", "oxibonsai.distributed")
 QUICK = ("--interface", "lo", "--group-timeout", "60", "--start-timeout", "240")
 TIMEOUT = 240
+SHARED_CORES = [
+    pytest.mark.release,
+    pytest.mark.long("more processes than cores, which meet 121 times a token"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +79,31 @@ def test_answers_are_those_of_one_process(
     assert {line.pop("model"): line for line in lines} == expected
 
 
-def test_nine_heads_are_shared_by_three_processes(smollm2_path: Path) -> None:
-    ranks = processes.start([ANSWERS, "3", "1", smollm2_path], 3)
+@pytest.fixture(scope="module")
+def smollm2_answers(smollm2_path: Path) -> dict[str, object]:
+    return answers(smollm2_path)
+
+
+# Nine heads, of which keys and values have three: four processes have more than there are of these.
+@pytest.mark.parametrize(
+    ("tensor", "pipeline"),
+    [
+        (2, 1),
+        (1, 3),
+        pytest.param(3, 1, marks=SHARED_CORES),
+        pytest.param(4, 1, marks=SHARED_CORES),
+        *(pytest.param(1, p, marks=pytest.mark.release) for p in (2, 4)),
+    ],
+)
+def test_smollm2_has_the_ids_and_logits_of_one_process(
+    tensor: int, pipeline: int, smollm2_path: Path, smollm2_answers: dict[str, object]
+) -> None:
+    ranks = processes.start([ANSWERS, str(tensor), str(pipeline), smollm2_path], tensor * pipeline)
     results = processes.finish(ranks, TIMEOUT)
-    assert [code for code, _, _ in results] == [0] * 3, [r[2] for r in results]
+    assert [code for code, _, _ in results] == [0] * len(ranks), [r[2] for r in results]
     found = json.loads(results[0][1])
     assert found.pop("model") == str(smollm2_path)
-    assert found == answers(smollm2_path)
+    assert found == smollm2_answers
 
 
 def test_another_file_or_secret_is_refused_by_every_rank(models: list[Path]) -> None:

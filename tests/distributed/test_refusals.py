@@ -25,7 +25,6 @@ def plan(tensor: int, pipeline: int) -> RankPlan:
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--device", "cuda"),
         ("--gpu-layers", "3"),
         ("--load-as", "Q4_0"),
         ("--packed-cache",),

@@ -17,17 +17,18 @@ from typing import Any
 
 import pytest
 from databases import own_database, postgresql_server
-from fake_backend import free_port
 from model_app import close_model_app, make_model_app
 from running_server import wait_until
-from sqlalchemy import create_engine, text
 
 import tiny_model
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'oxibonsai[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'oxibonsai[ray]'")
 pytest.importorskip("a2wsgi", reason="a2wsgi is not installed: pip install 'oxibonsai[ray]'")
-httpx = pytest.importorskip("httpx", reason="httpx is not installed")
-openai = pytest.importorskip("openai", reason="OpenAI's Python client is not installed")
+pytest.importorskip("httpx", reason="httpx is not installed")
+pytest.importorskip("openai", reason="OpenAI's Python client is not installed")
+import httpx
+import openai
+from ray_site import STREAMS, Site, served_by_ray
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,39 +40,6 @@ pytestmark = [
 CLIENTS = Path(__file__).resolve().parents[1] / "server" / "clients"
 MODEL = "seedling-ternary"
 SETTINGS = {"model": MODEL, "threads": 1, "parallel": 8, "seed": 7, "parity": "off"}
-STREAMS = 40
-
-
-class Site:
-    """The cluster, and the server on it."""
-
-    def __init__(self, cluster: Any, second_node: Any, port: int, database: str) -> None:
-        self.cluster = cluster
-        self.second_node = second_node
-        self.url = f"http://127.0.0.1:{port}/v1"
-        self.client = openai.OpenAI(
-            base_url=self.url, api_key="none", max_retries=0, timeout=120,
-            http_client=httpx.Client(limits=httpx.Limits(max_connections=2 * STREAMS)),
-        )  # fmt: skip
-        self._database = create_engine(database, isolation_level="AUTOCOMMIT")
-
-    def servers(self) -> set[int]:
-        """Numbers of the replicas that live."""
-        find = text("SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2")
-        with self._database.connect() as connection:
-            return set(connection.execute(find).scalars())
-
-    def server_of(self, response_id: str) -> int:
-        """The replica that a response was made by."""
-        find = text("SELECT body FROM responses WHERE id = :id")
-        with self._database.connect() as connection:
-            body = connection.execute(find, {"id": response_id}).scalar_one()
-        number: int = json.loads(body)["server"]
-        return number
-
-    def close(self) -> None:
-        self.client.close()
-        self._database.dispose()
 
 
 @pytest.fixture(scope="module")
@@ -82,20 +50,8 @@ def database() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def site(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    from ray import serve
-    from ray.cluster_utils import Cluster
-
-    from oxibonsai.ray_app import build
-
-    small = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
-    second_node = cluster.add_node(**small)
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
-    port = free_port()
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
     args = {
         **SETTINGS,
-        "store": database,
         "state_dir": str(tmp_path_factory.mktemp("state")),
         "max_replicas": 2,
         "target_ongoing_requests": 4,
@@ -107,13 +63,8 @@ def site(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
             "look_back_period_s": 2,
         },
     }
-    serve.run(build(args))
-    made = Site(cluster, second_node, port, database)
-    yield made
-    made.close()
-    serve.shutdown()
-    ray.shutdown()
-    cluster.shutdown()
+    with served_by_ray(database, args) as made:
+        yield made
 
 
 class Load:
@@ -273,9 +224,7 @@ def test_a_killed_replica_fails_only_what_it_was_answering(site: Site) -> None:
         wait_until(load.goes_on())
         assert load.failed == []
         before = site.servers()
-        names = ray.util.list_named_actors(all_namespaces=True)
-        engines = [n for n in names if "#Engine#" in n["name"]]
-        ray.kill(ray.get_actor(**engines[0]), no_restart=True)
+        site.kill_an_engine()
         wait_until(lambda: not before <= site.servers())
         (killed,) = before - site.servers()
         wait_until(load.goes_on())

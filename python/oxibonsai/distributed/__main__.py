@@ -14,6 +14,7 @@ from typing import Any
 import rich_click as click
 from click.exceptions import Abort, ClickException, Exit
 
+from oxibonsai.distributed.failure_detector import print_failure
 from oxibonsai.distributed.group import Link
 from oxibonsai.distributed.session import Choice
 from oxibonsai.errors import (
@@ -42,6 +43,9 @@ _GROUP_OPTIONS = (
 )  # fmt: skip
 _MODEL_OPTIONS = (
     click.option("--model", "-m", required=True, help="A file, folder or source of a model."),
+    click.option(
+        "--device", "-dev", help="cuda: each process its own card; cuda:N, opencl:N; else the CPU."
+    ),
     click.option("--threads", type=int, help="Worker threads of each process."),
     click.option("--quant-type", default="", help="Layout of tensors of type id 42."),
     click.option("--parity", type=click.Choice(["quick", "off"]), default="quick"),
@@ -81,6 +85,7 @@ def serve(**options: Any) -> None:
     choice = Choice(
         settings.model, *sizes, link, settings.threads, settings.parity, settings.quant_type,
         [*settings.lora, *map(split_scaled, settings.lora_scaled)], settings.ctx_size,
+        settings.device,
     )  # fmt: skip
     raise Exit(run_server(choice, settings))
 
@@ -126,12 +131,12 @@ def _choice(options: dict[str, Any]) -> Choice:
     link, sizes = _link(options)
     return Choice(
         options["model"], *sizes, link, options["threads"], options["parity"],
-        options["quant_type"], ctx_size=options["ctx_size"],
+        options["quant_type"], ctx_size=options["ctx_size"], device=options["device"],
     )  # fmt: skip
 
 
 # Settings of the server that need a whole model in one process, and what they are otherwise.
-_UNSHARED = {"device": None, "gpu_layers": None, "packed_cache": False,
+_UNSHARED = {"gpu_layers": None, "packed_cache": False,
              "load_as": None, "kv_pressure": None, "mmproj": None, "slot_save_path": None, "models": (),
              "models_dir": None, "models_preset": None, "allow_pull": False}  # fmt: skip
 
@@ -175,8 +180,7 @@ def _run() -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    rank = os.environ.get("RANK", "?")
-    print(f"oxibonsai (rank {rank}): {' '.join(message.split())}", file=sys.stderr, flush=True)
+    print_failure(os.environ.get("RANK", "?"), message)
     return code
 
 

@@ -44,6 +44,7 @@ class Leader:
         self._group = group
         self._lock = threading.RLock()
         self._ended = threading.Event()
+        self._woken = threading.Event()
         self._thread: threading.Thread | None = None
         self.on_failure: Callable[[], None] = lambda: None
 
@@ -60,19 +61,26 @@ class Leader:
         with self._lock:
             sent = np.concatenate([np.array([command], np.int32), np.asarray(words, np.int32)])
             self._group.send_plan(sent)
-            yield
+            with self._group.shared_work():
+                yield
 
     def stop(self) -> None:
         """Send the others away."""
         self._ended.set()
+        self.wake()
         if self._group.failure is None and self._group.rank == 0:
             with self.command(Command.STOP):
                 pass
         if self._thread is not None:
             self._thread.join()
 
+    def wake(self) -> None:
+        """Notice at once that the group has failed."""
+        self._woken.set()
+
     def _keep_alive(self) -> None:
-        while not self._ended.wait(self._group.timeout / 4):
+        while not self._ended.is_set():
+            self._woken.wait(self._group.timeout / 4)
             try:
                 with self._lock:
                     if self._ended.is_set():

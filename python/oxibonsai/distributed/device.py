@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -23,12 +27,15 @@ from oxibonsai.devices import (
     share_layers,
 )
 from oxibonsai.distributed.commands import Command, Leader
+from oxibonsai.distributed.failure_detector import print_failure
 from oxibonsai.distributed.group import Floats, Group
 from oxibonsai.distributed.passes import RankPass
 from oxibonsai.distributed.state import Parts, SharedPages, SharedSlots
 from oxibonsai.errors import RequestError, UnsupportedError
 
 Kind = TypeVar("Kind")
+# A process that waits for the one that has failed ends by itself within so long.
+_EXIT_SECONDS = 1.0
 
 # The passes of a model that processes can share, by their results; others are refused.
 PASSES = (("logits",), ("hidden",), ("hidden", "logits"))
@@ -40,15 +47,18 @@ class RankPlan(DevicePlan):
     Args:
         group: The processes.
         threads: Worker threads of this process; None: the default.
+        device: The name of its device; the processes may have different ones.
 
     Attributes:
         leader: Rank 0's voice.
     """
 
-    def __init__(self, group: Group, threads: int | None = None) -> None:
+    def __init__(self, group: Group, threads: int | None = None, device: str = CPU) -> None:
         self._group = group
         self._threads = threads
+        self._device = device
         self.leader = Leader(group)
+        group.watch(self.leader.wake if group.rank == 0 else partial(_end_process, group))
 
     def place(self, graph: _core.Graph, layers: int) -> RankDevice:
         """Implement :meth:`~oxibonsai.devices.DevicePlan.place`.
@@ -62,7 +72,7 @@ class RankPlan(DevicePlan):
                 "several processes run only models that generate text: run this one in one process"
             )
         group = self._group
-        local = open_device(CPU, self._threads)
+        local = open_device(self._device, self._threads)
         stages = group.layout.pipeline
         if stages > layers:
             raise UnsupportedError(
@@ -256,6 +266,14 @@ class LedPass:
             results = self.own.begin(batch, own_pools, None if store is None else store.own)
         # Another engine's step may begin while the later stages work on this one.
         return results()
+
+
+def _end_process(group: Group) -> None:
+    """End a process other than rank 0, which may wait for ever for one that is gone."""
+    time.sleep(_EXIT_SECONDS)
+    if threading.main_thread().is_alive():  # else it has met an error of its own, and said so
+        print_failure(group.rank, group.failure or "")
+    os._exit(1)
 
 
 def _checked(kind: type[Kind], state: object) -> Kind:

@@ -6,7 +6,8 @@ import atexit
 import importlib.util
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai.distributed.failure_detector import FailureDetector
 from oxibonsai.distributed.layout import Layout
 from oxibonsai.errors import DeviceError, RequestError, UnsupportedError, needs_extra
 
@@ -62,6 +64,7 @@ class Group:
         timeout: Seconds after which a process that does not answer counts as lost.
         traffic: What was sent.
         failure: Why the group has ended; None while all is well.
+        store: Of the rendezvous, for the reason of a failure; None where the processes have none.
     """
 
     layout: Layout
@@ -72,6 +75,8 @@ class Group:
     traffic: Traffic = field(default_factory=Traffic)
     failure: str | None = None
     underway: deque[Any] = field(default_factory=deque)  # commands that may not have arrived yet
+    store: Any = None
+    _detector: FailureDetector | None = None
 
     @property
     def rank(self) -> int:
@@ -180,8 +185,38 @@ class Group:
         self.failure = self.failure or reason
         return DeviceError(self.failure)
 
+    def watch(self, on_failure: Callable[[], None]) -> None:
+        """Notice from now on that another process has failed, whatever this one waits for.
+
+        Args:
+            on_failure: Called in another thread, once :attr:`failure` says why.
+        """
+        if self.store is None:
+            return
+
+        def failed(reason: str) -> None:
+            self.fail(reason)
+            on_failure()
+
+        self._detector = FailureDetector(self.store, self.rank, self.layout.world, failed)
+
+    @contextmanager
+    def shared_work(self) -> Iterator[None]:
+        """End the group if the block raises, and tell the others why: they wait for this process."""
+        try:
+            yield
+        except Exception as e:
+            if self.failure is None:
+                reason = f"rank {self.rank} of {self.layout.world} failed: {type(e).__name__}: {e}"
+                self.fail(reason)
+                if self._detector is not None:
+                    self._detector.tell(reason)
+            raise
+
     def leave(self) -> None:
         """Close the connections, once all processes are about to."""
+        if self._detector is not None:
+            self._detector.stop()
         if self.failure is None:
             self.meet()
             while self.underway:
@@ -196,7 +231,9 @@ class Group:
         the groups of torch, even after these are destroyed.
         """
         self.failure = self.failure or f"rank {self.rank} has left the group"
-        self.world = self.tensor = self.late = None
+        if self._detector is not None:
+            self._detector.stop()
+        self.world = self.tensor = self.late = self.store = self._detector = None
         self.underway.clear()
         _, dist = _torch()
         if dist.is_initialized():
@@ -209,10 +246,13 @@ class Group:
             return collective()
         except (RuntimeError, ValueError) as e:
             reason = " ".join(str(e).split())
-            raise self.fail(
+            error = (
                 f"rank {self.rank} of {self.layout.world} has lost another process of the group, or "
                 f"waited for it for more than {self.timeout:g} s: {reason}"
-            ) from e
+            )
+            if self._detector is not None:
+                error = self._detector.explain(error)
+            raise self.fail(error) from e
 
 
 @dataclass(frozen=True)
@@ -255,7 +295,11 @@ def join(tensor: int, pipeline: int, link: Link) -> Group:
     torch.set_num_threads(1)  # the model's own threads do the work
     patience = timedelta(seconds=link.start_timeout)
     try:
-        dist.init_process_group("gloo", timeout=patience)
+        store, rank, _ = next(dist.rendezvous("env://", timeout=patience))
+        # torchrun's own process keeps the store when it starts a group again: what the ended one has
+        # left there is not for this one.
+        store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=patience)
         timeout = timedelta(seconds=link.timeout)
         everybody = dist.new_group(backend="gloo", timeout=timeout)
         groups = [
@@ -268,7 +312,9 @@ def join(tensor: int, pipeline: int, link: Link) -> Group:
             f"rank {layout.rank} of {world} could not join the others within "
             f"{link.start_timeout:g} s: {reason}"
         ) from e
-    group = Group(layout, link.timeout, everybody, groups[layout.stage], dist.group.WORLD)
+    group = Group(
+        layout, link.timeout, everybody, groups[layout.stage], dist.group.WORLD, store=store.clone()
+    )
     atexit.register(group.close)
     return group
 

@@ -20,9 +20,10 @@ def run(choice: Choice, kv_type: str | None, prompt: str, params: SamplingParams
     if group.rank != 0:
         serve_rank(choice, group, plan)
     else:
-        engine = _engine(choice, kv_type, plan)
-        for piece in engine.generate(prompt, params):
-            print(piece, end="", flush=True)
+        with group.shared_work():
+            engine = _engine(choice, kv_type, plan)
+            for piece in engine.generate(prompt, params):
+                print(piece, end="", flush=True)
         print()
         plan.leader.stop()
     group.leave()
@@ -34,7 +35,9 @@ def bench(choice: Choice, kv_type: str | None, prompt_tokens: int, tokens: int) 
     if group.rank != 0:
         serve_rank(choice, group, plan)
     else:
-        print(json.dumps(_measure(group, _engine(choice, kv_type, plan), prompt_tokens, tokens)))
+        with group.shared_work():
+            figures = _measure(group, _engine(choice, kv_type, plan), prompt_tokens, tokens)
+        print(json.dumps(figures))
         plan.leader.stop()
     group.leave()
 

@@ -73,7 +73,8 @@ class _Backend(EngineBackend):
         self._device = plan
         # As after a failed step: the server drains, and its process ends with code 1.
         plan.leader.on_failure = self._server.fail
-        super().load()
+        with group.shared_work():
+            super().load()
         self._joined = group, plan.leader
 
     def close(self) -> None:

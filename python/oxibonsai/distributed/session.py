@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass, field, fields
 
 from oxibonsai import __version__
 from oxibonsai.checkpoint import Checkpoint
+from oxibonsai.devices import CPU, chosen_device
 from oxibonsai.distributed.device import RankPlan
 from oxibonsai.distributed.follower import follow
 from oxibonsai.distributed.group import Group, Link, join
@@ -100,6 +101,8 @@ class Choice:
         link: How the processes reach each other.
         threads, parity, quant_type, lora, ctx_size: As of :func:`oxibonsai.load`; parity is not
             ``full``.
+        device: Of this process; ``cuda`` is the card whose number is the process's on its machine.
+            None: the CPU.
     """
 
     model: str | None
@@ -111,6 +114,24 @@ class Choice:
     quant_type: str = ""
     lora: LoraChoice | None = None
     ctx_size: int | None = None
+    device: str | None = None
+
+    def own_device(self) -> str:
+        """Return the name of this process's device.
+
+        Raises:
+            RequestError: It is no name of one device.
+        """
+        if self.device is None:
+            return CPU
+        if self.device == "cuda":
+            return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+        if self.device == "auto" or "," in self.device:
+            raise RequestError(
+                f"--device {self.device} chooses devices for one process: start a process for each card, "
+                "with --device cuda"
+            )
+        return chosen_device(self.device)
 
 
 def start(choice: Choice) -> tuple[Group, RankPlan]:
@@ -121,6 +142,7 @@ def start(choice: Choice) -> tuple[Group, RankPlan]:
         DeviceError: Not all came in time.
         OxiBonsaiError: The model cannot be opened.
     """
+    device = choice.own_device()
     if choice.parity == "full":
         raise RequestError(
             "--parity full needs the whole model in one process: choose quick or off"
@@ -133,7 +155,7 @@ def start(choice: Choice) -> tuple[Group, RankPlan]:
     group = join(choice.tensor, choice.pipeline, choice.link)
     layout, fingerprint = f"{choice.tensor} x {choice.pipeline}", _fingerprint(checkpoint, adapters)
     verify(group, Identity(__version__, fingerprint, layout, str(choice.ctx_size)), secret)
-    return group, RankPlan(group, choice.threads)
+    return group, RankPlan(group, choice.threads, device)
 
 
 def serve_rank(choice: Choice, group: Group, plan: RankPlan) -> None:
@@ -142,11 +164,12 @@ def serve_rank(choice: Choice, group: Group, plan: RankPlan) -> None:
     Raises:
         DeviceError: Another process was lost.
     """
-    checkpoint = open_model(choice.model, choice.quant_type)
-    adapters = open_adapters(choice.lora, checkpoint)
-    model = load_model(checkpoint, plan, adapters=adapters, ctx_size=choice.ctx_size)
-    check_parity(model, choice.parity, "f32")
-    follow(group, model)
+    with group.shared_work():
+        checkpoint = open_model(choice.model, choice.quant_type)
+        adapters = open_adapters(choice.lora, checkpoint)
+        model = load_model(checkpoint, plan, adapters=adapters, ctx_size=choice.ctx_size)
+        check_parity(model, choice.parity, "f32")
+        follow(group, model)
 
 
 def _fingerprint(checkpoint: Checkpoint, adapters: Sequence[Adapter]) -> str:

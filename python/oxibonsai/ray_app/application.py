@@ -34,7 +34,7 @@ def make_application(args: Mapping[str, Any]) -> Application:
         max_ongoing_requests=settings.parallel * settings.replicas + settings.queue_size,
         graceful_shutdown_timeout_s=settings.drain_timeout + _PATIENCE_SECONDS,
         graceful_shutdown_wait_loop_s=0.5,
-        health_check_period_s=5.0,
+        health_check_period_s=2.0,
         **_routing(options),
     )
     front = serve.deployment(Front).options(
