@@ -30,7 +30,7 @@ def copy(
     Those in ``names`` get other names.
     """
     file = _core.GgufFile(str(source))
-    found = {k: (file.get(k), _type(file, k)) for k in file.keys()}  # noqa: SIM118 - not a dict
+    found = {k: (file.get(k), type_of(file, k)) for k in file.keys()}  # noqa: SIM118 - not a dict
     found = {k: v for k, v in found.items() if k not in without}
     writer = _core.GgufWriter(target.open("wb"))
     for key, (value, value_type) in {**found, **(keys or {})}.items():
@@ -53,7 +53,8 @@ def copy(
     writer.close()
 
 
-def _type(file: _core.GgufFile, key: str) -> str:
+def type_of(file: _core.GgufFile, key: str) -> str:
+    """Return the type of a key's value as the writer takes it."""
     value = file.get(key)
     if isinstance(value, list):
         return "arr[bool]" if isinstance(value[0], bool) else "arr[str]"
