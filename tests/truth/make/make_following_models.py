@@ -5,8 +5,8 @@ Usage: make_following_models.py FOLDER
 The head's row of a token is the embedding of the one before it in the order, so the logits of a token
 favour the next one, and the layers, which are random, disturb that. So drafters are right in part, in every
 program alike. `hybrid.gguf` is a Qwen3.5 with a layer for multi-token prediction, `attention.gguf` a
-Qwen3-MoE; `bench/draft_counts.py` takes both, their drafters `*-dspark.gguf` and `*-eagle3.gguf`, and
-`attention-small.gguf`, a model with other disturbances.
+Qwen3-MoE; `bench/draft_counts.py` takes both, their drafters `*-dspark.gguf`, `*-dflash2.gguf` and
+`*-eagle3.gguf`, and `attention-small.gguf`, a model with other disturbances.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def main(folder: str) -> None:
     for name, taps in (("hybrid", (0, 1, 2)), ("attention", (0, 1))):
         target = out / f"{name}.gguf"
         write_dspark(target, out / f"{name}-dspark.gguf", taps[-2:], tokens)
+        write_dflash2(target, out / f"{name}-dflash2.gguf", taps[-2:], tokens)
         write_eagle(target, out / f"{name}-eagle3.gguf", tokens)
     words = [prompt.split() for prompt in _PROMPTS]
     cut = [" ".join(w[: len(w) // part]) for w in words for part in (1, 2, 3)]
@@ -143,6 +144,37 @@ def write_dspark(
     after[order(rows)] = before
     tensors = {"markov_w1.weight": (0, before), "markov_w2.weight": (0, after)}
     gguf_copy.copy(part, out, keys=tokens, tensors=tensors)
+    part.unlink()
+
+
+def write_dflash2(
+    target: Path, out: Path, taps: tuple[int, ...], tokens: dict[str, tuple[Any, str]]
+) -> None:
+    """Write a DFlash 2 drafter whose selector favours what follows the token before.
+
+    All rows that propose are of the mask, so its embedding is a direction that their states share.
+    """
+    rows, hidden = _core.GgufFile(str(target)).tensor("token_embd.weight").shape
+    # llama.cpp keeps the scores of all pairs of candidates in a row.
+    most = max(k for k in range(1, hidden) if k * (k + 1) <= hidden)
+    block_drafters.RANK, block_drafters.TOP_K = _RANK, most
+    drafter = block_drafters.Drafter("dflash2", hidden, rows, target_layers=taps, block=5)
+    part = out.with_name(out.name + ".part")
+    drafter.write(part)
+    before = np.random.default_rng(3).normal(0, 1, (rows, _RANK)).astype(np.float32)
+    after = np.empty_like(before)
+    after[order(rows)] = before
+    mask = read(target, "token_embd.weight")[drafter.mask]
+    tensors = {
+        "selector_predecessor.weight": before,
+        "selector_successor.weight": after,
+        "selector_hidden.weight": np.tile(mask / np.linalg.norm(mask), (_RANK, 1)),
+    }
+    for name in drafter.tensors:
+        if name.split(".")[-2] in ("attn_output", "ffn_down"):
+            tensors[name] = 0.3 * drafter.tensors[name]
+    given = {name: (0, v.astype(np.float32)) for name, v in tensors.items()}
+    gguf_copy.copy(part, out, keys=tokens, tensors=given)
     part.unlink()
 
 
