@@ -95,7 +95,7 @@ class Session:
     """
 
     def __init__(self, name: str, command: list[str], port: int) -> None:
-        self._started = name, command, port, {}
+        self._started: tuple[str, list[str], int, dict[str, Any]] = (name, command, port, {})
         self._stack = ExitStack()
         self.server = self._start()
 
