@@ -124,9 +124,9 @@ def run(session: Session, args: argparse.Namespace) -> list[Turn]:
     turns: list[Turn] = []
     before = 0
     for number in range(args.turns):
-        if number == args.evict_at:
+        if 0 < number == args.evict_at:
             session.evict(args.filler)
-        if number == args.restart_at:
+        if 0 < number == args.restart_at:
             session.restart()
         edits = 0 < args.edit_from <= number
         for edited in range(1 + edits):
