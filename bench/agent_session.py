@@ -1,21 +1,26 @@
 """An agent's session with tools: prompt tokens read and time to the first token, turn by turn.
 
-    python bench/agent_session.py MODEL.gguf [--turns 30 --system 4000 --result 300 --answer 64] [--edit]
+    python bench/agent_session.py MODEL.gguf [--turns 30 --system 4000 --result 300 --answer 64]
+        [--edit-from TURN] [--evict-at TURN] [--restart-at TURN] [--server-options "..."]
 
 The client sends the whole conversation each time: a system prompt, a task, then answers and results of
-tools. It sends back what the model says, but no reasoning. With --edit every result is sent twice, the
-second time with another text. Then llama-cpp-python has the same session, unless --no-peer is given.
+tools. It sends back what the model says, but no reasoning. Of an edited turn the result is sent twice, the
+second time with another text. Before a turn another text may take the pages of the session, or the server
+may end and start again. Then llama-cpp-python has the same session, without what a server of ours alone can
+do, unless --no-peer is given.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,18 +30,22 @@ from oxibonsai.devices import default_threads
 from oxibonsai.loadtest.prompts import made_up
 from oxibonsai.sources import resolve
 
+OURS = "oxibonsai"
+
 
 @dataclass(frozen=True)
 class Turn:
     """One request.
 
     Attributes:
+        number: Of the turn; twice where it was edited.
         prompt: Tokens of the prompt, as the server says.
         read: Those that were not found in its cache; None where it does not say.
         new: Those by which the prompt is longer than that of the turn before.
         ttft_s: Seconds to the first token.
     """
 
+    number: int
     prompt: int
     read: int | None
     new: int
@@ -76,25 +85,62 @@ def _chunks(stream: Any) -> Iterator[dict[str, Any]]:
             yield json.loads(data)
 
 
-def session(server: served.Served, args: argparse.Namespace) -> list[Turn]:
-    """Run a session; the same for every server."""
+class Session:
+    """A server that may be started again while it is asked.
+
+    Args:
+        name: Whose it is.
+        command: Starts it.
+        port: That it listens on.
+    """
+
+    def __init__(self, name: str, command: list[str], port: int) -> None:
+        self._started: tuple[str, list[str], int, dict[str, Any]] = (name, command, port, {})
+        self._stack = ExitStack()
+        self.server = self._start()
+
+    def _start(self) -> served.Served:
+        return self._stack.enter_context(served.serving(*self._started))
+
+    def restart(self) -> None:
+        """End the server in order, and start it again."""
+        self.close()
+        self.server = self._start()
+
+    def evict(self, tokens: int) -> None:
+        """Have another text of so many tokens read."""
+        words = made_up(tokens, 9)(0)[0]["content"]
+        ask(self.server, [{"role": "user", "content": words}], 1)
+
+    def close(self) -> None:
+        """End the server."""
+        self._stack.close()
+
+
+def run(session: Session, args: argparse.Namespace) -> list[Turn]:
+    """Run a session; the same for every server, as far as it can."""
     words = made_up(args.system, 1)(0)[0]["content"]
     messages = [{"role": "system", "content": words}, {"role": "user", "content": "Do the task."}]
     turns: list[Turn] = []
     before = 0
     for number in range(args.turns):
-        for edited in range(1 + args.edit):
+        if 0 < number == args.evict_at:
+            session.evict(args.filler)
+        if 0 < number == args.restart_at:
+            session.restart()
+        edits = 0 < args.edit_from <= number
+        for edited in range(1 + edits):
             if number > 0:
                 result = made_up(args.result, 10 + 2 * number + edited)(0)[0]["content"]
                 messages.append(
                     {"role": "user", "content": f"<tool_response>{result}</tool_response>"}
                 )
-            text, usage, ttft = ask(server, messages, args.answer)
+            text, usage, ttft = ask(session.server, messages, args.answer)
             prompt = 0 if usage is None else usage["prompt_tokens"]
             details = None if usage is None else usage.get("prompt_tokens_details")
             read = None if details is None else prompt - details["cached_tokens"]
-            turns.append(Turn(prompt, read, prompt - before, ttft))
-            if edited < args.edit and number > 0:
+            turns.append(Turn(number, prompt, read, prompt - before, ttft))
+            if edited < edits:
                 messages.pop()
         before = prompt
         messages.append({"role": "assistant", "content": text})
@@ -117,6 +163,24 @@ def summary(turns: list[Turn]) -> dict[str, Any]:
     }
 
 
+def commands(path: Path, args: argparse.Namespace, folder: str) -> dict[str, tuple[list[str], int]]:
+    """Return what starts each server, and its port."""
+    port = served.free_port()
+    ours = served.oxibonsai_command(
+        path, port, streams=1, ctx_size=args.ctx_size, threads=args.threads
+    )
+    # What a restart goes on from lies there.
+    ours += ["--slot-save-path", folder, *shlex.split(args.server_options)]
+    found = {OURS: (ours, port)}
+    if not args.no_peer:
+        port = served.free_port()
+        theirs = served.llama_cpp_command(
+            args.peer_python, path, port, ctx_size=args.ctx_size, threads=args.threads
+        )
+        found["llama.cpp"] = (theirs, port)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
@@ -124,7 +188,11 @@ def main() -> None:
     parser.add_argument("--system", type=int, default=4000, help="tokens of the system prompt")
     parser.add_argument("--result", type=int, default=300, help="tokens of a tool's result")
     parser.add_argument("--answer", type=int, default=64, help="tokens of an answer at most")
-    parser.add_argument("--edit", action="store_true")
+    parser.add_argument("--edit-from", type=int, default=0, help="first turn sent twice; 0: none")
+    parser.add_argument("--evict-at", type=int, default=0, help="turn before which a text is read")
+    parser.add_argument("--filler", type=int, default=8192, help="tokens of that text")
+    parser.add_argument("--restart-at", type=int, default=0, help="turn before which ours restarts")
+    parser.add_argument("--server-options", default="", help="further ones of our server")
     parser.add_argument("--ctx-size", type=int, default=32768)
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--peer-python", default="python")
@@ -133,25 +201,17 @@ def main() -> None:
     args = parser.parse_args()
     path = resolve(args.model, progress=False)
     results: dict[str, Any] = {}
-    port = served.free_port()
-    ours = served.oxibonsai_command(
-        path, port, streams=1, ctx_size=args.ctx_size, threads=args.threads
-    )
-    commands = {"oxibonsai": (ours, port)}
-    if not args.no_peer:
-        port = served.free_port()
-        theirs = served.llama_cpp_command(
-            args.peer_python, path, port, ctx_size=args.ctx_size, threads=args.threads
-        )
-        commands["llama.cpp"] = (theirs, port)
-    for name, (command, port) in commands.items():
-        try:
-            with served.serving(name, command, port, {}) as server:
-                results[name] = summary(session(server, args))
-        except RuntimeError as e:
-            results[name] = {"error": str(e).strip().splitlines()[-1]}
-        told = {k: v for k, v in results[name].items() if k != "turns"}
-        print(f"{name}: {json.dumps(told)}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (command, port) in commands(path, args, folder).items():
+            if name != OURS:
+                args.restart_at = 0
+            try:
+                with closing(Session(name, command, port)) as session:
+                    results[name] = summary(run(session, args))
+            except RuntimeError as e:
+                results[name] = {"error": str(e).strip().splitlines()[-1]}
+            told = {k: v for k, v in results[name].items() if k != "turns"}
+            print(f"{name}: {json.dumps(told)}", flush=True)
     if args.out is not None:
         args.out.write_text(json.dumps(results, indent=1))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -90,9 +89,9 @@ def serving(name: str, command: Sequence[str], port: int, body: dict[str, Any]) 
                 time.sleep(0.02)
             yield Served(name, url, process.pid, time.monotonic() - started, body)
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # an orderly end, at which ours keeps its state
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import make_random_bonsai as maker
 from oxibonsai.cli import models as command
 from oxibonsai.cli.main import _group
-from oxibonsai.known_models.published import CONTEXTS, PUBLISHED, PublishedFile
+from oxibonsai.known_models.published import CONTEXTS, PARTS, PUBLISHED, PublishedFile
 
 BONSAI2 = [f for f in PUBLISHED if f.size.name.startswith("Bonsai 2 ")]
 
@@ -72,6 +72,23 @@ def test_the_command_lists_what_the_memory_has_room_for(
     assert "Bonsai 2 2B PQ2_0" in shown
     assert f"oxibonsai chat -hf prism-ml/Ternary-{largest.replace(' ', '-')}-gguf\n" in shown
     assert "Bonsai 2 27B" not in shown
+
+
+def test_what_is_published_beside_the_models_is_on_the_page_and_in_the_list() -> None:
+    page = make_model_table.PAGES[0].read_text(encoding="utf-8")
+    shown = CliRunner().invoke(_group(), ["models", "--all"], catch_exceptions=False).stdout
+    listed = json.loads(CliRunner().invoke(_group(), ["models", "--json"]).stdout)["parts"]
+    assert [p["name"] for p in listed] == [p.name for p in PARTS]
+    for part in PARTS:
+        assert f"| `{part.option} {part.name}` | {make_model_table.gb(part.bytes)} |" in page
+        assert f"{part.option} {part.name}" in shown
+
+
+def test_a_vision_tower_has_the_size_of_its_shape() -> None:
+    shapes = maker.tower_tensors(maker.BONSAI2["27B"])
+    total = sum(maker.tower_info(name, shape).nbytes for name, shape in shapes)
+    (tower,) = (p for p in PARTS if "mmproj-Q8_0" in p.name)
+    assert tower.bytes == pytest.approx(total, rel=0.01)
 
 
 def test_bonsai_2_comes_first() -> None:

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from oxibonsai import _core
 Floats = npt.NDArray[np.float32]
 GROUP = 128
 ROWS = 1501  # of the vocabulary; odd
+_AT_ONCE = 2**16  # values of a transform, which fit into a cache
 IDS: list[int] = np.random.default_rng(7).integers(0, ROWS, 40).tolist()
 # Of a layer's parts, as Hugging Face calls them.
 _LAYER = {
@@ -60,16 +62,16 @@ class Bonsai2:
     size: maker.Size
     layers: int
 
-    @property
+    @cached_property
     def file(self) -> _core.GgufFile:
         return _core.GgufFile(str(self.path))
 
-    @property
+    @cached_property
     def rotated(self) -> set[str]:
         """Names of all rotated tensors."""
         return {*maker.rotated_names(self.size, self.layers), "token_embd.weight"}
 
-    @property
+    @cached_property
     def signs(self) -> dict[int, npt.NDArray[np.int64]]:
         """By width."""
         file = self.file
@@ -77,11 +79,15 @@ class Bonsai2:
         values = np.asarray(file.get("prism.hadamard.sign_values"), np.int64)
         return dict(zip(widths, np.split(values, np.cumsum(widths)[:-1]), strict=True))
 
-    def stored(self, name: str) -> Floats:
-        """A tensor as it is stored, in float32."""
+    def stored(self, name: str, rows: npt.NDArray[np.int64] | None = None) -> Floats:
+        """A tensor as it is stored, in float32; of a matrix some rows, or all."""
         file = self.file
         info = file.tensor(name)
-        return _core.decode(info.quant_type, file.tensor_bytes(name)).reshape(info.shape)
+        raw = np.asarray(file.tensor_bytes(name))
+        if rows is None:
+            return _core.decode(info.quant_type, raw).reshape(info.shape)
+        chosen = np.ascontiguousarray(raw.reshape(info.shape[0], -1)[rows])
+        return _core.decode(info.quant_type, chosen.ravel()).reshape(len(rows), *info.shape[1:])
 
     def codes(self, name: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
         """Codes [rows, columns] and scales [rows, groups] of a PQ2_0 tensor."""
@@ -91,12 +97,13 @@ class Bonsai2:
         scales = np.ascontiguousarray(raw[:, :, :2]).view(np.float16)[:, :, 0]
         return fields.reshape(info.shape), scales
 
-    def plain(self, name: str) -> Floats:
-        """A tensor without its rotation: W of the stored W S H."""
-        values = self.stored(name)
+    def plain(self, name: str, rows: npt.NDArray[np.int64] | None = None) -> Floats:
+        """A tensor without its rotation, W of the stored W S H; of a matrix some rows, or all."""
+        values = self.stored(name, rows)
         if name not in self.rotated:
             return values
-        return walsh_hadamard(values, self.size.block) * self.signs[values.shape[1]]
+        signs = self.signs[values.shape[1]].astype(np.float32)
+        return walsh_hadamard(values, self.size.block) * signs
 
     def grouped(self, name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A tensor's rows in the order of folders, where heads of one key head are neighbours."""
@@ -158,20 +165,20 @@ def log_decays(values: Floats) -> Floats:
 
 def walsh_hadamard(rows: npt.NDArray[Any], block: int) -> Floats:
     """Every row times the block-diagonal Sylvester matrix, over the root of the block; in float64."""
-    most = 2**25 // rows.shape[1]  # rows at a time: float64 of a whole vocabulary takes 20 GB
-    if len(rows) > most:
-        parts = [walsh_hadamard(rows[i : i + most], block) for i in range(0, len(rows), most)]
-        return np.concatenate(parts)
-    values = rows.astype(np.float64).reshape(-1, block)
-    step = 1
-    while step < block:
-        pairs = values.reshape(len(values), -1, 2, step)
-        values = np.stack(
-            [pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2
-        )
-        values = values.reshape(-1, block)
-        step *= 2
-    return (values.reshape(rows.shape) / np.sqrt(block)).astype(np.float32)
+    result = np.empty(rows.shape, np.float32)
+    most = max(_AT_ONCE // rows.shape[1], 1)
+    for first in range(0, len(rows), most):
+        part = rows[first : first + most]
+        values = part.astype(np.float64).reshape(-1, block)
+        step = 1
+        while step < block:
+            pairs = values.reshape(len(values), -1, 2, step)
+            values = np.empty_like(pairs)
+            np.add(pairs[:, :, 0], pairs[:, :, 1], out=values[:, :, 0])
+            np.subtract(pairs[:, :, 0], pairs[:, :, 1], out=values[:, :, 1])
+            step *= 2
+        result[first : first + most] = values.reshape(part.shape) / np.sqrt(block)
+    return result
 
 
 def text_config(model: Bonsai2) -> dict[str, Any]:
@@ -197,27 +204,29 @@ def text_config(model: Bonsai2) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def reference_logits(model: Bonsai2) -> Floats:
-    """Of transformers' Qwen3.5 in float32, on the weights without their rotation."""
+def reference_logits(model: Bonsai2, positions: slice = slice(None)) -> Floats:
+    """Of transformers' Qwen3.5 in float32, on the weights without their rotation, at some positions."""
     import torch
+    from packed_twin import put_packed_modules
     from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
     config = Qwen3_5TextConfig(**text_config(model))
     config._attn_implementation = "eager"
     with torch.device("meta"):
         twin = Qwen3_5ForCausalLM(config)
+    packed = put_packed_modules(twin, model)
     state = {
-        own: torch.from_numpy(model.of_folder(name, model.plain(name)).astype(np.float32))
+        own: torch.from_numpy(model.of_folder(name, model.plain(name)))
         for name, own in model.parameters()
+        if name not in packed
     }
-    if model.size.tied:
-        state["lm_head.weight"] = state["model.embed_tokens.weight"]
     twin.load_state_dict(state, assign=True, strict=True)
     rotary = twin.model.rotary_emb  # a buffer that no checkpoint holds
     twin.model.rotary_emb = type(rotary)(config)
+    places = torch.arange(len(IDS))[positions]
     with torch.no_grad():
-        logits: Floats = twin.eval()(torch.tensor([IDS])).logits[0].numpy()
-    return logits
+        found: Floats = twin.eval()(torch.tensor([IDS]), logits_to_keep=places).logits[0].numpy()
+    return found
 
 
 def as_base_three(model: Bonsai2, path: Path) -> Path:

@@ -12,10 +12,13 @@ from oxibonsai.server.server import Server
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
 CONTEXT = 12288
+LONG_CONTEXT = 36864
 TURNS = 30
 # A question of the user, then results of tools; as coding agents work.
 _TURNS_OF_A_QUESTION = 10
 _SYSTEM = "You turn lamps on and off in a house with many rooms. Look before you act. " * 4
+
+_REPEATS_OF_LONG = 100
 
 # In the manner of Qwen's: turns before the last question lose their reasoning, results are a user's turn.
 TEMPLATE = """\
@@ -56,7 +59,7 @@ _TOOL = {
 }
 
 
-def make_model(folder: Path) -> Path:
+def make_model(folder: Path, context: int = CONTEXT) -> Path:
     """Structure of the 27B, few layers; the tokenizer has the template's marks."""
     import json
 
@@ -65,7 +68,7 @@ def make_model(folder: Path) -> Path:
     from oxibonsai.convert.language_model import convert
 
     case = next(c for c in CASES if c.name == "qwen35")
-    options = {**case.options, "max_position_embeddings": CONTEXT}
+    options = {**case.options, "max_position_embeddings": context}
     Case(case.name, case.kind, options, (), case.hub).save(folder / "model")
     path = folder / "model" / "tokenizer.json"
     document = json.loads(path.read_text())
@@ -171,6 +174,11 @@ class Agent:
             turns.append(self.ask(server, number))
             self.take(turns[-1].message)
         return turns
+
+
+def long_agent() -> Agent:
+    """Return an agent whose rules are long: with its turns, the context holds more than 32K tokens."""
+    return Agent(True, [{"role": "system", "content": _SYSTEM * _REPEATS_OF_LONG}])
 
 
 def told(turn: Turn) -> tuple[Any, ...]:

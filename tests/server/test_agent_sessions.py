@@ -16,7 +16,7 @@ from real_server import real_server
 from running_server import RunningServer
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
-from agent_sessions import CONTEXT, TURNS, Agent, Turn, make_model, told
+from agent_sessions import CONTEXT, LONG_CONTEXT, TURNS, Agent, Turn, long_agent, make_model, told
 
 from oxibonsai.server.server import Server
 
@@ -156,6 +156,47 @@ def test_without_room_in_memory_state_lies_on_disk(
     check_answers(fresh, agent, {7: turns[7]})
     metrics = server.test_client().get("/metrics").text
     assert "oxibonsai_state_spilled_bytes_total 0.0" not in metrics
+
+
+@pytest.mark.release
+@pytest.mark.long("reads 32K tokens three times")
+def test_a_context_of_32k_tokens_is_read_once(tmp_path: Path) -> None:
+    """Over 30 turns, with evicted pages, a restart and an edited last turn."""
+    model = make_model(tmp_path / "long", LONG_CONTEXT)
+    folder = tmp_path / "slots"
+    folder.mkdir()
+    settings = {
+        "ctx_size": LONG_CONTEXT, "parallel": 1, "reasoning_budget": 12, "slot_save_path": folder,
+    }  # fmt: skip
+    agent = long_agent()
+    first = make_model_app(model, tmp_path / "first", **settings)
+    turns = agent.run(first, end=20)
+    filler = {"prompt": [200] * (LONG_CONTEXT - 8), "n_predict": 1}
+    assert first.test_client().post("/completion", json=filler).status_code == 200
+    turns += agent.run(first, 20, 25)
+    close_model_app(first)
+    second = make_model_app(model, tmp_path / "second", **settings)
+    turns += agent.run(second, 25)
+    assert turns[-1].prompt > 32768
+    check_read_once(turns)
+    check_read_once(turns[20:])
+    del agent.messages[-2:]  # the last result and the answer to it
+    (call,) = agent.messages[-1]["tool_calls"]
+    text = "another report says that the lamp is broken, with all its reasons. " * 4
+    agent.messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+    edited = agent.ask(second, TURNS)
+    check_read_once([edited])
+    close_model_app(second)
+    fresh = make_model_app(
+        model,
+        tmp_path / "fresh",
+        ctx_size=LONG_CONTEXT,
+        parallel=1,
+        reasoning_budget=12,
+        cache_ram=0,
+    )
+    check_answers(fresh, agent, {TURNS: edited})
+    close_model_app(fresh)
 
 
 def test_a_server_that_is_stopped_leaves_what_the_next_one_goes_on_from(

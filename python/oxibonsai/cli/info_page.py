@@ -62,7 +62,11 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         return
     config, layers = facts["config"], facts["layers"]
     attending = layers["attending"]
-    which = "" if attending == layers["all"] else f", of which {attending} attend"
+    which = (
+        ""
+        if attending == layers["all"]
+        else f", of which {attending} attend{'s' if attending == 1 else ''}"
+    )
     yield "layers", f"{layers['all']}{which}; {config['hidden_size']:,} wide"
     yield (
         "context",

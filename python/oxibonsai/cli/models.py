@@ -13,7 +13,13 @@ from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option
 from oxibonsai.devices import default_threads
 from oxibonsai.files.machine import physical_memory
-from oxibonsai.known_models.published import CONTEXTS, PUBLISHED, PublishedFile
+from oxibonsai.known_models.published import (
+    CONTEXTS,
+    PARTS,
+    PUBLISHED,
+    PublishedFile,
+    PublishedPart,
+)
 
 _RESERVED = 2 << 30  # for the system and the values of a step
 _SHORT, _LONG = CONTEXTS
@@ -38,6 +44,7 @@ def models(all_files: bool, as_json: bool) -> None:
             "memory_bytes": memory,
             "bandwidth_bytes_per_s": round(bandwidth),
             "models": listed,
+            "parts": [_part_facts(part) for part in PARTS],
         }
         click.echo(json.dumps(facts))
         return
@@ -64,6 +71,10 @@ def models(all_files: bool, as_json: bool) -> None:
     if fitting:
         repository = fitting[-1]["model"].removeprefix("hf:").partition(":")[0].removesuffix("-dev")
         click.echo(f"the largest that fits: oxibonsai chat -hf {repository}")
+    sizes = {m["name"] for m in shown}
+    for part in PARTS:
+        if part.size.name in sizes:
+            click.echo(f"{part.what}, {_gb(part.bytes)}: {part.option} {part.name}")
     rest = len(listed) - len(shown)
     left_out = f"; {rest} more need more memory (--all lists them)" if rest else ""
     click.echo(
@@ -88,6 +99,13 @@ def _facts(file: PublishedFile, memory: int, bandwidth: float) -> dict[str, Any]
         "abilities": list(file.size.abilities),
         "quality": file.quality,
     }
+
+
+def _part_facts(part: PublishedPart) -> dict[str, Any]:
+    return {
+        "of": part.size.name, "name": part.name, "option": part.option, "what": part.what,
+        "bytes": part.bytes,
+    }  # fmt: skip
 
 
 def _gb(count: float) -> str:

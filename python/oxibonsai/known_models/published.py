@@ -86,6 +86,25 @@ class PublishedFile:
         return bandwidth / (self.bytes - self.size.table * 1e9 * _BITS[self.type] / 8)
 
 
+@dataclass(frozen=True)
+class PublishedPart:
+    """A published file or folder that is not one of the models' GGUF files.
+
+    Attributes:
+        size: Of the model that it belongs to.
+        name: As ``--mmproj`` or ``--model`` takes it.
+        option: Which of the two.
+        what: What it is, for people.
+        bytes: Its size.
+    """
+
+    size: Size
+    name: str
+    option: str
+    what: str
+    bytes: int
+
+
 def _first(name: str, billions: float, table: float, kv_kib: int, ternary: str, one: str) -> Size:
     qualities = {
         "ternary": f"{ternary} (6 benchmarks)",
@@ -150,5 +169,14 @@ PUBLISHED = (
     _bonsai(_S8, "PQ2_0", 2180 * _MB, exact=True),
     _bonsai(_S27, "Q1_0", 3790 * _MB, exact=False),
     _bonsai(_S27, "PQ2_0", 7150 * _MB, exact=False),
+)  # fmt: skip
+_TOWER = "hf:prism-ml/Ternary-Bonsai-2-27B-gguf:Ternary-Bonsai-2-27B-mmproj-{}.gguf".format
+PARTS = (
+    PublishedPart(_B27, _TOWER("BF16"), "--mmproj", "vision tower of Bonsai 2 27B in BF16", 931_145_856),
+    PublishedPart(_B27, _TOWER("Q8_0"), "--mmproj", "vision tower of Bonsai 2 27B in Q8_0", 629_246_976),
+    PublishedPart(
+        _B27, "hf:prism-ml/Ternary-Bonsai-2-27B-mlx-2bit", "--model",
+        "Bonsai 2 27B with its tower as a pack for MLX", 8_595_477_990,
+    ),
 )  # fmt: skip
 CONTEXTS = (8192, 65536)

@@ -18,15 +18,16 @@ _HEAD = """| model | `--model` | file | memory at 8K | at 64K | can | quality |
 """
 
 
-def _gb(count: int) -> str:
+def gb(count: int) -> str:
+    """Return a number of bytes as the pages have it."""
     return f"{count / 1e9:.2f} GB" if count < 10**9 else f"{count / 1e9:.1f} GB"
 
 
 def _row(file: PublishedFile) -> str:
-    short, long = (_gb(file.memory(context)) for context in CONTEXTS)
+    short, long = (gb(file.memory(context)) for context in CONTEXTS)
     cells = (
         f"{file.size.name}, {file.weights}", f"`{file.name}`",
-        ("" if file.exact else "about ") + _gb(file.bytes), short, long,
+        ("" if file.exact else "about ") + gb(file.bytes), short, long,
         ", ".join(file.size.abilities), file.quality,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |\n"
