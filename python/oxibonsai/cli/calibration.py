@@ -164,6 +164,7 @@ def calibrate(
         with step_progress("Reading the text", "windows") as progress:
             for imatrix in collect(engine, windows, datasets=[calibration.text.name]):
                 progress(imatrix.chunk_count, len(windows), "")
+        assert imatrix is not None
     file = engine.model.weights.checkpoint.file
     asked = rules(())
     plan = make_plan(file, asked, imatrix)
