@@ -95,10 +95,11 @@ class Comparison:
             self.engine.model,
             self.engine.kv_type,
             plan,
+            self.imatrix,
             self.windows,
             bits,
             fixed=lambda tensor: False,
-            layers_at_once=self.options.layers_at_once,
+            feedback=True,
             threads=self.options.threads,
             progress=lambda *_: None,
         )

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/f16.h"
 #include "quant/encode.h"
+#include "quant/lanes.h"
 #include "quant/pack.h"
 #include "quant/rounding.h"
 
@@ -67,6 +68,19 @@ struct Levels {
     for (int c = 1; c < codes; ++c)
       if (std::fabs(v - value[c]) < std::fabs(v - value[best])) best = c;
     return best;
+  }
+
+  // What the codes nearest to some weights are worth, in units of the scale.
+  Lanes nearest_values(Lanes weights, float scale) const {
+    if (searched) {
+      Lanes found;
+      for (int i = 0; i < kLanes; ++i) found[i] = value[nearest(weights[i], scale, 0.0f)];
+      return found;
+    }
+    const float step = value[1] - value[0];
+    const Lanes code = (weights * inverse(scale) - value[0]) * (1.0f / step);
+    const Lanes near = smaller(larger(code, all(0.0f)), all(static_cast<float>(codes - 1)));
+    return ((near + kRoundingMagic) - kRoundingMagic) * step + value[0];
   }
 };
 
@@ -223,31 +237,33 @@ class Rounder {
   uint16_t search_scale(const float* target, const float* weight, uint16_t own) const {
     const auto error_of = [&](uint16_t stored) {
       const float scale = half_to_float(stored);
-      double error = 0.0;
-      for (int j = 0; j < group_; ++j) {
-        const float v = levels_[0].value[levels_[0].nearest(target[j], scale, 0.0f)];
-        const double missed = static_cast<double>(target[j]) - scale * v;
-        error += weight[j] * missed * missed;
+      Lanes error = all(0.0f);
+      for (int j = 0; j < group_; j += kLanes) {
+        const Lanes x = load(target + j);
+        const Lanes missed = x - scale * levels_[0].nearest_values(x, scale);
+        error += load(weight + j) * missed * missed;
       }
-      return error;
+      return sum(error);
     };
     const float largest = std::fabs(extreme(target, group_));
     uint16_t best = own;
-    double least = error_of(own);
+    float least = error_of(own);
     for (int place = 0; place < 2 * kScalePlaces; ++place) {
       const float share =
           kLeastPlace + (1.0f - kLeastPlace) * static_cast<float>(place / 2) / (kScalePlaces - 1);
       const float first = largest * share * (place % 2 == 0 ? 1.0f : -1.0f);
-      double wxq = 0.0;
-      double wqq = 0.0;
-      for (int j = 0; j < group_; ++j) {
-        const float v = levels_[0].value[levels_[0].nearest(target[j], first, 0.0f)];
-        wxq += static_cast<double>(weight[j]) * target[j] * v;
-        wqq += static_cast<double>(weight[j]) * v * v;
+      Lanes wxq = all(0.0f);
+      Lanes wqq = all(0.0f);
+      for (int j = 0; j < group_; j += kLanes) {
+        const Lanes x = load(target + j);
+        const Lanes v = levels_[0].nearest_values(x, first);
+        const Lanes wv = load(weight + j) * v;
+        wxq += wv * x;
+        wqq += wv * v;
       }
-      if (wqq == 0.0) continue;
-      const uint16_t stored = nearest_half(static_cast<float>(wxq / wqq));
-      const double error = error_of(stored);
+      if (sum(wqq) == 0.0f) continue;
+      const uint16_t stored = nearest_half(sum(wxq) / sum(wqq));
+      const float error = error_of(stored);
       if (error >= least) continue;
       least = error;
       best = stored;

@@ -12,7 +12,7 @@ import float_model
 import oxibonsai
 from oxibonsai import FormatError, RequestError, UnsupportedError, _core
 from oxibonsai.calibrate import encode_with_feedback
-from oxibonsai.calibrate.second_moments import SecondMoments, collect_moments
+from oxibonsai.calibrate.second_moments import SecondMoments, collect_moments, diagonal_factor
 from oxibonsai.engine import Engine
 from oxibonsai.imatrix import collect
 from oxibonsai.quantize import TypeRules, find_mix, make_plan, write
@@ -113,6 +113,13 @@ def test_the_factor_is_a_root_of_the_inverse(moments: SecondMoments) -> None:
 def test_inputs_that_are_all_zero_count_alike() -> None:
     factor = moments_of(np.zeros((4, 32), np.float32)).feedback_factor()
     assert np.array_equal(factor, np.eye(32, dtype=np.float32))
+
+
+def test_the_factor_of_columns_that_do_not_go_together_needs_their_squares_alone() -> None:
+    squares = np.random.default_rng(7).exponential(size=32).astype(np.float32)
+    whole = SecondMoments(np.diag(squares).astype(np.float64), 1)
+    assert np.allclose(diagonal_factor(squares), whole.feedback_factor(), rtol=1e-6, atol=0)
+    assert np.array_equal(diagonal_factor(np.zeros(32, np.float32)), np.eye(32))
 
 
 def test_what_is_no_factor_is_refused(weights: Floats) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ import float_model
 import oxibonsai
 from oxibonsai import RequestError
 from oxibonsai.calibrate import choose_types, target_bits
+from oxibonsai.calibrate.measured_mixes import MeasuredMixes
 from oxibonsai.calibrate.target_bits import Option, best_within
 from oxibonsai.engine import Engine
+from oxibonsai.imatrix import collect
 from oxibonsai.quantize import TypeRules, find_mix, make_plan
+from oxibonsai.quantize.type_choice import Tensor
 
 WINDOWS = [tuple(w) for w in np.random.default_rng(8).integers(0, 256, (2, 32)).tolist()]
 # Sizes and costs of three matrices of 64 weights; the second's middle one is on no lower hull.
@@ -30,7 +34,8 @@ def test_the_cheapest_choice_that_fits_is_taken(nbytes: int) -> None:
     found = best_within(OPTIONS, 192, nbytes * 8 / 192)
     every = itertools.product(*OPTIONS.values())
     fitting = [choice for choice in every if sum(o.nbytes for o in choice) <= nbytes]
-    assert found.divergence == pytest.approx(min(sum(o.cost for o in c) for c in fitting))
+    best = min(fitting, key=lambda choice: sum(o.cost for o in choice))
+    assert list(found.types.values()) == [o.type_name for o in best]
     assert found.bits <= nbytes * 8 / 192
 
 
@@ -53,28 +58,54 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return oxibonsai.load(path, parallel=1, ctx_size=64)
 
 
-def test_what_hardly_counts_gets_the_fewest_bits(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(target_bits, "_SAMPLE_ROWS", 8)
-    plan = make_plan(engine.model.weights.checkpoint.file, TypeRules(find_mix("Q4_0")), None)
+def chosen(
+    engine: Engine, mix: str, bits: float, fixed: Callable[[Tensor], bool]
+) -> Mapping[str, str]:
+    """The types of a model's matrices, those of at most so many bits."""
+    *_, imatrix = collect(engine, WINDOWS)
+    plan = make_plan(engine.model.weights.checkpoint.file, TypeRules(find_mix(mix)), imatrix)
     found = choose_types(
         engine.model,
         engine.kv_type,
         plan,
+        imatrix,
         WINDOWS,
-        3.5,
-        fixed=lambda tensor: "attn_q" in tensor.name,
-        layers_at_once=2,
+        bits,
+        fixed=fixed,
+        feedback=True,
         threads=1,
         progress=lambda *_: None,
     )
-    assert len(found.types) == 12
-    assert not any("attn_q" in name for name in found.types)
-    assert 3.0 < found.bits <= 3.5
+    assert bits - 0.5 < found.bits <= bits
+    return found.types
+
+
+def test_what_hardly_counts_gets_the_fewest_bits(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_bits, "_SAMPLE_ROWS", 8)
+    types = chosen(engine, "Q4_0", 3.5, lambda tensor: "attn_q" in tensor.name)
+    assert len(types) == 12
+    assert not any("attn_q" in name for name in types)
     few = {"Q2_0_g64", "IQ2_XXS", "IQ2_S", "Q2_K"}
-    assert {t for n, t in found.types.items() if "ffn_up" in n or "ffn_down" in n} <= few
-    assert few.isdisjoint(t for n, t in found.types.items() if "attn_v" in n or "_output" in n)
+    assert {t for n, t in types.items() if "ffn_up" in n or "ffn_down" in n} <= few
+    assert few.isdisjoint(t for n, t in types.items() if "attn_v" in n or "_output" in n)
+
+
+def test_a_plans_own_types_that_are_measured_to_cost_less_stay(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_bits, "_SAMPLE_ROWS", 8)
+
+    def divergence(mixes: MeasuredMixes, types: Mapping[str, str]) -> float:
+        return 1.0 if set(types.values()) == {"Q4_0"} else 1.1
+
+    monkeypatch.setattr(MeasuredMixes, "divergence", divergence)
+    types = chosen(engine, "Q4_0", 4.5, lambda tensor: False)
+    assert len(types) == 14
+    assert set(types.values()) == {"Q4_0"}
+    types = chosen(engine, "Q4_0", 4.4, lambda tensor: False)
+    assert "Q4_0" not in types.values()
 
 
 def test_no_type_is_chosen_where_none_has_groups_that_divide_the_rows(tmp_path: Path) -> None:
@@ -94,17 +125,6 @@ def test_no_type_is_chosen_where_none_has_groups_that_divide_the_rows(tmp_path: 
         },
     )
     engine = oxibonsai.load(tmp_path / "m.gguf", parallel=1, ctx_size=64)
-    plan = make_plan(engine.model.weights.checkpoint.file, TypeRules(find_mix("Q4_0")), None)
-    found = choose_types(
-        engine.model,
-        engine.kv_type,
-        plan,
-        WINDOWS,
-        4.5,
-        fixed=lambda tensor: "ffn" not in tensor.name,
-        layers_at_once=2,
-        threads=1,
-        progress=lambda *_: None,
-    )
+    types = chosen(engine, "Q4_0", 4.5, lambda tensor: "ffn" not in tensor.name)
     names = {f"blk.{i}.{name}.weight" for i in range(2) for name in ("ffn_gate", "ffn_up")}
-    assert found.types.keys() == names
+    assert types.keys() == names

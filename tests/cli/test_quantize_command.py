@@ -183,7 +183,8 @@ def test_layers_are_rounded_for_a_text_and_types_chosen(source: Path, tmp_path: 
     ("options", "said"),
     [
         (("--gptq",), "--calibration FILE"),
-        (("--layers-at-once", "2"), "--gptq or --target-bits"),
+        (("--calibration-windows", "2"), "--gptq or --target-bits"),
+        (("--layers-at-once", "2"), "--gptq alone"),
         (("--target-bits", "nan", "--calibration", __file__), "--target-bits is nan"),
     ],
 )

@@ -57,6 +57,18 @@ class SecondMoments:
         return np.ascontiguousarray(factor, np.float32)
 
 
+def diagonal_factor(squares: Floats, damping: float = DAMPING) -> Floats:
+    """Return the factor of inputs whose columns don't go together.
+
+    Args:
+        squares: The means of their squares.
+        damping: In units of the mean of the squares.
+    """
+    mean = float(squares.mean(dtype=np.float64))
+    damped = squares.astype(np.float64) + (damping * mean if mean > 0.0 else 1.0)
+    return np.diag(1.0 / np.sqrt(damped)).astype(np.float32)
+
+
 def collect_moments(
     model: Model, kv_type: str | None, windows: Sequence[Sequence[int]], names: Collection[str]
 ) -> dict[str, SecondMoments]:

@@ -1,10 +1,10 @@
 """Choose a type for each matrix by what it costs the model's predictions, within a number of bits.
 
-What a matrix costs is predicted: the mean square error of its layer's output, which the second moments
-of the layer's inputs give for every type, times a sensitivity that is measured. For that, all
-matrices of one role in a quarter of the layers are rounded at once, and the Kullback-Leibler
-divergence of the model's predictions is divided by the sum of their errors: for small errors it grows
-as their squares do.
+Mixes of types are proposed by a prediction and chosen by measurement. What a type costs is predicted
+to be the mean square error of the matrix's output, of inputs that don't go together, times a
+sensitivity. At first the error counts in units of the output's own mean square. Then sensitivities
+are measured in the best mix so far, as the Kullback-Leibler divergence of the model's predictions that
+the rounding of the matrices of one role in a quarter of the layers adds, for each unit of their errors.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from oxibonsai import _core
-from oxibonsai.calibrate.second_moments import Doubles, SecondMoments, collect_moments
-from oxibonsai.devices import KvPages, Slots
-from oxibonsai.engine.windows import read_windows
-from oxibonsai.errors import RequestError
+from oxibonsai.calibrate.measured_mixes import MeasuredMixes
+from oxibonsai.calibrate.second_moments import diagonal_factor
+from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.files.step_progress import StepProgress
 from oxibonsai.models import Model
 from oxibonsai.quantize import Plan
-from oxibonsai.quantize.blocks import Bytes, Floats
-from oxibonsai.quantize.type_choice import Choice, Tensor, is_matrix, layer_of
+from oxibonsai.quantize.blocks import Bytes, Floats, Matrix, finite_rows
+from oxibonsai.quantize.importance import ImportanceMatrix, importance_for
+from oxibonsai.quantize.type_choice import Tensor, is_matrix, layer_of
 from oxibonsai.quantize.weight_types import type_named
 
 # Types that llama.cpp reads too, and that take feedback; where several have the same bits, the one
@@ -36,11 +35,18 @@ CANDIDATES = (
     "Q5_0", "Q5_K", "Q6_K",
 )  # fmt: skip
 
-_SAMPLE_ROWS = 64  # of each matrix, to measure its error in every type
+_SAMPLE_ROWS = 32  # of each matrix, to measure its error in every type
 _PARTS = 4  # of the layers, each with sensitivities of its own
+_ROUNDS = 2  # of sensitivities that are measured in a mix
 _MEASURED_WINDOWS, _MEASURED_TOKENS = 2, 256
+# Of the first sensitivities, that measured ones are no less: a difference of two divergences may be
+# anything.
+_LEAST_SHARE = 0.1
 
-LogProbs = npt.NDArray[np.float32]
+_TINY = 1e-30  # outputs that are all zero have no size
+_ROUNDING = 1e-12  # of bits that were computed from sizes: what they allow are those sizes
+
+Sensitivities = dict[str, float]  # by the tensors' names
 
 
 @dataclass(frozen=True)
@@ -50,12 +56,10 @@ class TypeChoices:
     Attributes:
         types: By the tensors' names.
         bits: Of a weight, over these tensors.
-        divergence: What the choice is predicted to cost, nats a token.
     """
 
     types: Mapping[str, str]
     bits: float
-    divergence: float
 
 
 @dataclass(frozen=True)
@@ -71,11 +75,12 @@ def choose_types(
     model: Model,
     kv_type: str | None,
     plan: Plan,
+    imatrix: ImportanceMatrix,
     windows: Sequence[Sequence[int]],
     target_bits: float,
     *,
     fixed: Callable[[Tensor], bool],
-    layers_at_once: int,
+    feedback: bool,
     threads: int,
     progress: StepProgress,
 ) -> TypeChoices:
@@ -84,32 +89,108 @@ def choose_types(
     Args:
         model: The source of the plan, loaded.
         kv_type: Of cached keys and values; None: it keeps none.
-        plan: Its tensors.
+        plan: Its tensors; where its own types take no more bits, they are one of the mixes measured.
+        imatrix: The importance of columns. Tensors that it has no entry for are left to the plan.
         windows: Token ids of the calibration text, all windows of one length.
         target_bits: Of a weight at most, on average over the matrices that a type is chosen for.
         fixed: Whether the type of a tensor is chosen already.
-        layers_at_once: Layers whose inputs are collected in one pass over the text.
+        feedback: Whether the matrices will be encoded with feedback. They are measured with the same
+            fits of scales, but without what columns make up for each other.
         threads: Share out the rows.
-        progress: Told after each tensor and each measured role.
+        progress: Told after each tensor and each measured group.
 
     Raises:
         RequestError: Not even the smallest types are that small.
+        FormatError: The importance matrix is of another model, or a weight is not finite.
     """
-    chosen = [c for c in plan.choices if _is_free(c.tensor) and not fixed(c.tensor)]
-    measured = _measure(
-        model, kv_type, plan, chosen, windows, target_bits, layers_at_once, progress
+    matrices = _free_matrices(plan, imatrix, fixed, feedback)
+    weights = {name: matrix.weights for name, matrix in matrices.items()}
+    own = _own_types(plan, weights)
+    start = [own] if own.bits <= target_bits * (1 + _ROUNDING) else []
+    errors: dict[str, dict[str, float]] = {}
+    first: Sensitivities = {}
+    for name, matrix in matrices.items():
+        errors[name] = matrix.errors([mix.types[name] for mix in start], threads)
+        first[name] = 1.0 / max(matrix.output_power(), _TINY)
+        progress(len(errors), len(matrices), name)
+
+    def propose(sensitivities: Sensitivities) -> TypeChoices:
+        options = {
+            name: [
+                Option(t, type_named(t).size(weights[name]), error * sensitivities[name])
+                for t, error in found.items()
+            ]
+            for name, found in errors.items()
+        }
+        return best_within(options, sum(weights.values()), target_bits)
+
+    start.append(propose(first))  # refuses too few bits before anything is measured
+    mixes = MeasuredMixes(
+        model,
+        kv_type,
+        [window[:_MEASURED_TOKENS] for window in windows[:_MEASURED_WINDOWS]],
+        lambda name, kind: matrices[name].encode(kind, threads),
     )
-    free = [c for c in chosen if c.tensor.name in measured]
-    sensitivities = _sensitivities(model, kv_type, plan, free, measured, windows, threads, progress)
-    options = {
-        c.tensor.name: [
-            Option(t, type_named(t).size(c.tensor.count), e * sensitivities[c.tensor.name])
-            for t, e in measured[c.tensor.name].errors.items()
-        ]
-        for c in free
-    }
-    count = sum(c.tensor.count for c in free)
-    return best_within(options, count, target_bits)
+    return _Search(mixes, errors, first, propose, progress).run(start)
+
+
+class _Search:
+    """Looks for the mix of the least measured divergence.
+
+    Args:
+        mixes: Measures.
+        errors: Of each matrix in each type that may be proposed for it.
+        first: Sensitivities, up to a common factor, before any is measured.
+        propose: Returns the best mix that fits, as far as sensitivities tell.
+        progress: Told after each measured group.
+    """
+
+    def __init__(
+        self,
+        mixes: MeasuredMixes,
+        errors: Mapping[str, Mapping[str, float]],
+        first: Sensitivities,
+        propose: Callable[[Sensitivities], TypeChoices],
+        progress: StepProgress,
+    ) -> None:
+        self._mixes, self._errors, self._first = mixes, errors, first
+        self._propose, self._progress = propose, progress
+        self._groups = _groups(list(errors))
+        self._done = 0
+
+    def run(self, start: Sequence[TypeChoices]) -> TypeChoices:
+        """Return the best of some mixes and those that are proposed from there on."""
+        least, best = self._least(start)
+        for _ in range(_ROUNDS):
+            found = self._within(best.types, least)
+            between = {name: math.sqrt(s * self._first[name]) for name, s in found.items()}
+            divergence, mix = self._least([self._propose(found), self._propose(between)])
+            if divergence >= least:
+                break
+            least, best = divergence, mix
+        return best
+
+    def _within(self, types: Mapping[str, str], divergence: float) -> Sensitivities:
+        """Return sensitivities by taking back the rounding of one group at a time."""
+        # What the first ones are to be multiplied with to add up to the whole.
+        total = math.fsum(self._errors[n][t] * self._first[n] for n, t in types.items())
+        share = divergence / total if total > 0.0 else 0.0
+        found: Sensitivities = {}
+        for group in self._groups:
+            others = {name: kind for name, kind in types.items() if name not in group}
+            added = divergence - self._mixes.divergence(others)
+            error = math.fsum(self._errors[name][types[name]] for name in group)
+            measured = added / error if error > 0.0 else 0.0
+            for name in group:
+                found[name] = max(measured, _LEAST_SHARE * share * self._first[name])
+            self._done += 1
+            self._progress(self._done, len(self._groups) * _ROUNDS, group[0])
+        return found
+
+    def _least(self, candidates: Sequence[TypeChoices]) -> tuple[float, TypeChoices]:
+        measured = [self._mixes.divergence(candidate.types) for candidate in candidates]
+        at = int(np.argmin(measured))
+        return measured[at], candidates[at]
 
 
 def best_within(
@@ -130,7 +211,7 @@ def best_within(
     """
     if not options:
         raise RequestError("the model has no matrices for which a type could be chosen")
-    budget = math.floor(target_bits * weights / 8)
+    budget = math.floor(target_bits * weights / 8 * (1 + _ROUNDING))
     hulls = {name: _lower_hull(found) for name, found in options.items()}
     at = dict.fromkeys(hulls, 0)
     used = sum(hull[0].nbytes for hull in hulls.values())
@@ -151,8 +232,7 @@ def best_within(
             used += grown
             at[name] = i
     taken = {name: hull[at[name]] for name, hull in hulls.items()}
-    cost = math.fsum(option.cost for option in taken.values())
-    return TypeChoices({n: o.type_name for n, o in taken.items()}, used * 8 / weights, cost)
+    return TypeChoices({n: o.type_name for n, o in taken.items()}, used * 8 / weights)
 
 
 def _lower_hull(options: Sequence[Option]) -> list[Option]:
@@ -171,6 +251,78 @@ def _saving(low: Option, high: Option) -> float:
     return (low.cost - high.cost) / (high.nbytes - low.nbytes)
 
 
+@dataclass(frozen=True)
+class _FreeMatrix:
+    """A matrix that a type is chosen for.
+
+    Attributes:
+        matrix: Its values.
+        importance: Of its columns.
+        feedback: Whether its scales are fitted as they are with feedback.
+    """
+
+    matrix: Matrix
+    importance: Floats
+    feedback: bool
+
+    @property
+    def weights(self) -> int:
+        """Return their number."""
+        return self.matrix.rows * self.matrix.cols
+
+    def encode(self, kind: str, threads: int) -> Bytes:
+        """Return the blocks of a type, [rows, bytes of a row]."""
+        return self._encode(finite_rows(self.matrix, 0, self.matrix.rows), kind, threads)
+
+    def errors(self, others: Sequence[str], threads: int) -> dict[str, float]:
+        """Return the mean square errors of an output of the matrix, as some of its rows have them.
+
+        Args:
+            others: Types beside the candidates.
+            threads: Share out the rows.
+        """
+        rows = self._sample()
+        found = {}
+        for kind in dict.fromkeys([*_candidates(self.matrix.cols), *others]):
+            decoded = _core.decode(kind, self._encode(rows, kind, threads).reshape(-1))
+            found[kind] = self._power(decoded.reshape(rows.shape) - rows)
+        return found
+
+    def output_power(self) -> float:
+        """Return the mean square of an output of the matrix, as some of its rows have it."""
+        return self._power(self._sample())
+
+    def _power(self, rows: Floats) -> float:
+        return float((np.square(rows) @ self.importance).mean(dtype=np.float64))
+
+    def _sample(self) -> Floats:
+        values = finite_rows(self.matrix, 0, self.matrix.rows)
+        return values[:: -(-len(values) // _SAMPLE_ROWS)]
+
+    def _encode(self, values: Floats, kind: str, threads: int) -> Bytes:
+        try:
+            if self.feedback and _core.takes_feedback(kind):
+                factor = diagonal_factor(self.importance)
+                return _core.encode_with_feedback(values, kind, factor, threads)
+            return _core.encode(values, kind, self.importance, threads)
+        except FormatError as e:
+            raise FormatError(f"{self.matrix.where}: {e}") from e
+
+
+def _free_matrices(
+    plan: Plan, imatrix: ImportanceMatrix, fixed: Callable[[Tensor], bool], feedback: bool
+) -> dict[str, _FreeMatrix]:
+    found: dict[str, _FreeMatrix] = {}
+    for choice in plan.choices:
+        tensor = choice.tensor
+        if not _is_free(tensor) or fixed(tensor):
+            continue
+        importance = importance_for(tensor, imatrix)
+        if importance is not None:
+            found[tensor.name] = _FreeMatrix(plan.matrix(choice), importance, feedback)
+    return found
+
+
 def _is_free(tensor: Tensor) -> bool:
     matrix = is_matrix(tensor) and len(tensor.shape) == 2 and layer_of(tensor.name) is not None
     return matrix and bool(_candidates(tensor.shape[1]))
@@ -181,139 +333,20 @@ def _candidates(cols: int) -> list[str]:
     return [name for name in CANDIDATES if cols % type_named(name).group == 0]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Measurements of a matrix.
-
-    Attributes:
-        errors: Mean square errors of its output with feedback, by type.
-        probe: The type that its sensitivity is measured with, without feedback.
-        probe_error: The mean square error with it.
-        importance: Of its columns.
-    """
-
-    errors: Mapping[str, float]
-    probe: str
-    probe_error: float
-    importance: Floats
+def _own_types(plan: Plan, weights: Mapping[str, int]) -> TypeChoices:
+    """Return the plan's own types of some tensors."""
+    own = [c for c in plan.choices if c.tensor.name in weights]
+    bits = 8 * sum(c.nbytes for c in own) / max(1, sum(weights.values()))
+    return TypeChoices({c.tensor.name: c.type.name for c in own}, bits)
 
 
-def _measure(
-    model: Model,
-    kv_type: str | None,
-    plan: Plan,
-    chosen: Sequence[Choice],
-    windows: Sequence[Sequence[int]],
-    target_bits: float,
-    layers_at_once: int,
-    progress: StepProgress,
-) -> dict[str, Measured]:
-    """Return what each matrix that a linear layer multiplies with loses in each type."""
-    layers = sorted({_layer(c) for c in chosen})
-    found: dict[str, Measured] = {}
-    for first in range(0, len(layers), layers_at_once):
-        numbers = set(layers[first : first + layers_at_once])
-        part = [c for c in chosen if _layer(c) in numbers]
-        moments = collect_moments(model, kv_type, windows, [c.tensor.name for c in part])
-        factors: dict[int, Floats] = {}
-        for choice in part:
-            name = choice.tensor.name
-            progress(len(found), len(chosen), name)
-            if name not in moments:
-                continue
-            read = moments[name]
-            if id(read) not in factors:
-                factors[id(read)] = read.feedback_factor()
-            found[name] = _measured(plan, choice, read, factors[id(read)], target_bits)
-    return found
-
-
-def _layer(choice: Choice) -> int:
-    return layer_of(choice.tensor.name) or 0
-
-
-def _measured(
-    plan: Plan, choice: Choice, moments: SecondMoments, factor: Floats, target_bits: float
-) -> Measured:
-    matrix, means = plan.matrix(choice), moments.means()
-    rows = matrix.read(0, matrix.rows)[:: max(1, matrix.rows // _SAMPLE_ROWS)]
-    share = matrix.rows / len(rows)
-    importance = np.einsum("ii->i", means).astype(np.float32)
-    types = _candidates(matrix.cols)
-    probe = min(types, key=lambda n: abs(type_named(n).bits - target_bits))
-    errors = {}
-    for name in types:
-        blocks = _core.encode_with_feedback(rows, name, factor)
-        errors[name] = share * _output_error(rows, blocks, name, means)
-    plain = _core.encode(rows, probe, importance)
-    return Measured(errors, probe, share * _output_error(rows, plain, probe, means), importance)
-
-
-def _output_error(rows: Floats, blocks: Bytes, type_name: str, means: Doubles) -> float:
-    difference = rows - _core.decode(type_name, blocks.reshape(-1)).reshape(rows.shape)
-    return float(np.einsum("ij,ij->", difference @ means, difference))
-
-
-def _sensitivities(
-    model: Model,
-    kv_type: str | None,
-    plan: Plan,
-    free: Sequence[Choice],
-    measured: Mapping[str, Measured],
-    windows: Sequence[Sequence[int]],
-    threads: int,
-    progress: StepProgress,
-) -> dict[str, float]:
-    """Return each matrix's divergence for each unit of its output's error, by its name."""
-    read = [window[:_MEASURED_TOKENS] for window in windows[:_MEASURED_WINDOWS]]
-    base = _log_probs(model, kv_type, read)
-    layers = sorted({_layer(c) for c in free})
-    part_of = {layer: i * _PARTS // len(layers) for i, layer in enumerate(layers)}
-    groups: dict[tuple[str, int], list[Choice]] = {}
-    for choice in free:
-        groups.setdefault((choice.tensor.role, part_of[_layer(choice)]), []).append(choice)
-    found: dict[str, float] = {}
-    for done, ((role, _), group) in enumerate(sorted(groups.items()), 1):
-        names = [c.tensor.name for c in group]
-        rounded = {
-            c.tensor.name: _rounded(plan, c, measured[c.tensor.name], threads) for c in group
-        }
-        divergence = _divergence(base, _log_probs(model.with_matrices(rounded), kv_type, read))
-        total = math.fsum(measured[name].probe_error for name in names)
-        found |= dict.fromkeys(names, divergence / total if total > 0.0 else 0.0)
-        progress(done, len(groups), role)
-    return found
-
-
-def _rounded(plan: Plan, choice: Choice, measured: Measured, threads: int) -> _core.Weight:
-    matrix = plan.matrix(choice)
-    values = matrix.read(0, matrix.rows)
-    blocks = _core.encode(values, measured.probe, measured.importance, threads)
-    return _core.Weight.from_blocks(choice.tensor.name, measured.probe, blocks, matrix.cols)
-
-
-def _log_probs(
-    model: Model, kv_type: str | None, windows: Sequence[Sequence[int]]
-) -> list[LogProbs]:
-    """Return the model's log-probabilities of all tokens at each place, by steps."""
-    program = model.program(model.main_pass)
-    (name,) = model.main_pass.outputs
-
-    def run(batch: _core.Batch, pools: Sequence[KvPages], slots: Slots | None) -> LogProbs:
-        logits: LogProbs = program.run(batch, pools, slots)[name]
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        sums: LogProbs = np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float32)
-        found: LogProbs = shifted - np.log(sums)
-        return found
-
-    read = read_windows(model, kv_type, windows, run, outputs=True)
-    return [step for steps in read for step in steps]
-
-
-def _divergence(base: Sequence[LogProbs], other: Sequence[LogProbs]) -> float:
-    """Return the mean Kullback-Leibler divergence of some steps' rows."""
-    total, rows = 0.0, 0
-    for p, q in zip(base, other, strict=True):
-        total += float((np.exp(p) * (p - q)).sum(dtype=np.float64))
-        rows += len(p)
-    return total / rows
+def _groups(names: Sequence[str]) -> list[list[str]]:
+    """Return the matrices of each role in each part of the layers."""
+    layer = {name: layer_of(name) or 0 for name in names}
+    layers = sorted(set(layer.values()))
+    part_of = {number: i * _PARTS // len(layers) for i, number in enumerate(layers)}
+    groups: dict[tuple[str, int], list[str]] = {}
+    for name in names:
+        role = name.removesuffix(".weight").rpartition(".")[2]
+        groups.setdefault((role, part_of[layer[name]]), []).append(name)
+    return list(groups.values())

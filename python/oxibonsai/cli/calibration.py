@@ -80,12 +80,14 @@ def calibration_options(command: Command) -> Command:
             raise click.UsageError("--gptq and --target-bits need a text: give --calibration FILE")
         if target_bits is not None and math.isnan(target_bits):
             raise click.UsageError("--target-bits is nan; it is a number from 1 to 16")
-        alone = calibration_text, calibration_windows, layers_at_once
+        alone = calibration_text, calibration_windows
         if not gptq and target_bits is None and any(value is not None for value in alone):
             raise click.UsageError(
-                "--calibration, --calibration-windows and --layers-at-once have an effect with --gptq "
-                "or --target-bits alone"
+                "--calibration and --calibration-windows have an effect with --gptq or --target-bits "
+                "alone"
             )
+        if not gptq and layers_at_once is not None:
+            raise click.UsageError("--layers-at-once has an effect with --gptq alone")
         calibration = CalibrationOptions(
             calibration_text,
             gptq,
@@ -162,8 +164,8 @@ def calibrate(
         with step_progress("Reading the text", "windows") as progress:
             for imatrix in collect(engine, windows, datasets=[calibration.text.name]):
                 progress(imatrix.chunk_count, len(windows), "")
+        assert imatrix is not None
     file = engine.model.weights.checkpoint.file
-    given: dict[str, Any] = {"layers_at_once": calibration.layers_at_once, "threads": threads}
     asked = rules(())
     plan = make_plan(file, asked, imatrix)
     if calibration.target_bits is not None:
@@ -176,11 +178,13 @@ def calibrate(
                 engine.model,
                 engine.kv_type,
                 plan,
+                imatrix,
                 windows,
                 calibration.target_bits,
                 fixed=fixed,
+                feedback=calibration.feedback,
+                threads=threads,
                 progress=progress,
-                **given,
             )
         patterns = [(f"^{re.escape(name)}$", kind) for name, kind in chosen.types.items()]
         plan = make_plan(file, rules(patterns), imatrix)
@@ -188,7 +192,13 @@ def calibrate(
     if calibration.feedback and encode:
         with step_progress("Rounding", "layers") as progress:
             encoded = encode_with_feedback(
-                engine.model, engine.kv_type, plan, windows, progress=progress, **given
+                engine.model,
+                engine.kv_type,
+                plan,
+                windows,
+                layers_at_once=calibration.layers_at_once,
+                threads=threads,
+                progress=progress,
             )
     return Calibrated(plan, encoded)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.quantize.blocks import Floats
-from oxibonsai.quantize.type_choice import Choice
+from oxibonsai.quantize.type_choice import Choice, Tensor
 from oxibonsai.quantize.weight_types import encodable_types
 
 
@@ -64,12 +64,7 @@ def importance_of(choice: Choice, imatrix: ImportanceMatrix) -> Floats | None:
     use = encodable_types()[choice.type.name]
     if use == "unused":
         return None
-    values = imatrix.importance(tensor.name)
-    if values is not None and values.size != cols:
-        raise FormatError(
-            f"the importance matrix has {values.size} columns for {tensor.name}, which has {cols}: it is "
-            "of another model"
-        )
+    values = importance_for(tensor, imatrix)
     if values is None and use == "needed":
         if tensor.role not in ("token_embd", "output"):
             raise FormatError(
@@ -77,4 +72,19 @@ def importance_of(choice: Choice, imatrix: ImportanceMatrix) -> Floats | None:
                 "it is of another model, or of too short a text"
             )
         return np.ones(cols, np.float32)
+    return values
+
+
+def importance_for(tensor: Tensor, imatrix: ImportanceMatrix) -> Floats | None:
+    """Return the importance of a tensor's columns, whatever its type; None: it has no entry.
+
+    Raises:
+        FormatError: The matrix has it for another number of columns.
+    """
+    values, cols = imatrix.importance(tensor.name), tensor.shape[-1]
+    if values is not None and values.size != cols:
+        raise FormatError(
+            f"the importance matrix has {values.size} columns for {tensor.name}, which has {cols}: it is "
+            "of another model"
+        )
     return values
