@@ -466,6 +466,10 @@ RunnerPtr joined_attention(const graph::PrepareHeads& heads, const graph::Attend
   if (attend.q != heads.out || attend.layer != heads.layer || !c.has_one_reader(heads.out) ||
       attend.part != graph::KeyPart::kAll)
     return nullptr;
+  // The last block of a head writes the result while those of other heads still read.
+  const int out = c.value(attend.out).buffer;
+  for (const graph::ValueId read : {heads.q, heads.k, heads.v, heads.table})
+    if (c.value(read).buffer == out) return nullptr;
   return std::make_unique<AttendOneRunner>(Preparation(heads, c), attention_of(attend, c),
                                            attend.layer, c.counters, make_runner(heads, c),
                                            make_runner(attend, c));
