@@ -11,6 +11,8 @@ Nothing here is measured on a card. A kernel takes the longest of three times, a
 - latency: round trips to memory, and instructions of a warp on which the others wait, that follow
   one another in a block, for each time that the multiprocessors are filled with blocks.
 
+What the last block of a launch does when the others have ended is added to that.
+
 Real kernels are slower where two of them add up, and faster where caches hold what is counted as
 memory. The model is Bonsai 8B (Qwen3's shape) with Q1_0 weights and keys and values in float16.
 """
@@ -21,7 +23,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,8 @@ CARDS = {
 DRAM, L2 = 600, 270
 # Cycles between instructions of a warp that others wait for: some depend on the one before (4).
 ALONE = 2
+# Cycles in which a warp rounds some groups to int8 at once: 11 shuffles of 25 and two divisions.
+ROUND = 400
 LAUNCH = 1.3  # microseconds of a launch within a CUDA graph
 HOST = 95.0  # microseconds of C++ a step, measured with a driver that does nothing
 
@@ -77,6 +81,7 @@ class Work:
     serial: float  # cycles in which a block waits
     resident: int = 1_000  # blocks that a multiprocessor holds
     int8: float = 0.0  # multiply-adds of the tensor cores
+    after: float = 0.0  # cycles of the last block, behind all others
 
 
 @dataclass(frozen=True)
@@ -87,14 +92,16 @@ class Time:
     memory: float
     latency: float
     tensor: float = 0.0
+    after: float = 0.0
 
     @property
     def total(self) -> float:
-        return max(self.issue, self.memory, self.latency, self.tensor) + LAUNCH
+        return max(self.issue, self.memory, self.latency, self.tensor) + self.after + LAUNCH
 
     @property
     def limit(self) -> str:
-        limits = {name: getattr(self, name) for name in ("issue", "memory", "latency", "tensor")}
+        names = ("issue", "memory", "latency", "tensor", "after")
+        limits = {name: getattr(self, name) for name in names}
         limits["launch"] = LAUNCH
         return max(limits, key=lambda name: limits[name])
 
@@ -109,6 +116,7 @@ def time_of(work: Work, card: Card) -> Time:
         memory=work.memory / card.bandwidth / 1e3,
         latency=waves * work.serial / cycles_per_us,
         tensor=2 * work.int8 / card.int8 / 1e6,
+        after=work.after / cycles_per_us,
     )
 
 
@@ -208,9 +216,36 @@ def merge(tokens: int, position: int) -> Work:
     )
 
 
-def small(tokens: int, values: int, trips: int) -> Work:
-    """A kernel without a hot loop: what it reads and writes, and how often it waits for the cache."""
-    return Work(tokens, 0.0, tokens * values * 4.0, trips * L2, resident=8)
+def small(tokens: int, values: int, waits: float) -> Work:
+    """A kernel without a hot loop: what it reads and writes, and the cycles in which a block waits."""
+    return Work(tokens, 0.0, tokens * values * 4.0, waits, resident=8)
+
+
+def norm_waits(threads: int) -> float:
+    """Cycles in which a block waits that norms a row and rounds it.
+
+    64 threads have HIDDEN / 64 values each, 16 of them in flight, and a chain of as many fmas, of four
+    cycles; then all threads read the row and its weights, and a warp rounds four groups at once.
+    """
+    chain = HIDDEN // 64
+    return (chain // 16 + 2) * L2 + chain * 4 + HIDDEN // threads / 4 * ROUND
+
+
+def joined(work: Work, waits: float) -> Work:
+    """A launch whose last block goes on: a trip for the counter, one for what the others wrote."""
+    return replace(work, after=2 * L2 + waits)
+
+
+def attend_one(counts: Counts, position: int) -> Work:
+    """A token's attention with what is before and behind it.
+
+    A block waits for its heads, for the weights of their norm and for their angles, then attends to a
+    tile; the last block of a key-value head merges the tiles, a warp a head: HEAD_DIM / 32 groups, one
+    after the other.
+    """
+    work = attend(counts, 1, position)
+    work = replace(work, serial=work.serial + 3 * L2)
+    return joined(work, merge(1, position).serial - L2 + HEAD_DIM // 32 * ROUND)
 
 
 def launches(counts: Counts, tokens: int, position: int) -> dict[str, tuple[int, Work]]:
@@ -219,30 +254,38 @@ def launches(counts: Counts, tokens: int, position: int) -> dict[str, tuple[int,
     def matrix(rows: int, cols: int) -> Work:
         return gemv(counts, rows, cols) if tokens == 1 else gemm(counts, rows, cols, tokens)
 
-    one = tokens == 1
-    # A token's matrices that read the same row share a launch; a prompt's have one each.
-    inputs = {"q, k, v": (LAYERS, matrix(QUERY_WIDTH + 2 * KV_WIDTH, HIDDEN))}
-    gates = {"gate, up": (LAYERS, matrix(2 * INNER, HIDDEN))}
-    if not one:
-        inputs = {
-            "q": (LAYERS, matrix(QUERY_WIDTH, HIDDEN)),
-            "k, v": (2 * LAYERS, matrix(KV_WIDTH, HIDDEN)),
+    norm = small(tokens, 3 * HIDDEN, norm_waits(256))
+    down = matrix(HIDDEN, INNER)
+    rest = {
+        # Of the last token alone.
+        "output": (1, gemv(counts, VOCABULARY, HIDDEN)),
+        "largest logit": (2, small(1, VOCABULARY, 4 * L2)),
+    }
+    if tokens == 1:
+        # Matrices that read the same row share a launch, in which its last block does what follows.
+        normed = norm_waits(128)
+        return {
+            "norms": (2, norm),  # the first and the last
+            "q, k, v": (LAYERS, matrix(QUERY_WIDTH + 2 * KV_WIDTH, HIDDEN)),
+            "attention": (LAYERS, attend_one(counts, position)),
+            "o, norm": (LAYERS, joined(matrix(HIDDEN, QUERY_WIDTH), normed)),
+            "gate, up, gated": (LAYERS, joined(matrix(2 * INNER, HIDDEN), ROUND)),
+            "down, norm": (LAYERS - 1, joined(down, normed)),
+            "last down": (1, down),
+            **rest,
         }
-        gates = {"gate, up": (2 * LAYERS, matrix(INNER, HIDDEN))}
-    head = gemv(counts, VOCABULARY, HIDDEN)  # of the last token alone
     return {
-        # 64 threads read a row: HIDDEN / 64 values each, four in flight; then all of it once more.
-        "norms": (2 * LAYERS + 1, small(tokens, 3 * HIDDEN, HIDDEN // 64 // 4 + 2)),
-        **inputs,
-        "heads, rope, pages": (LAYERS, small(tokens, 2 * (QUERY_WIDTH + 2 * KV_WIDTH), 4)),
+        "norms": (2 * LAYERS + 1, norm),
+        "q": (LAYERS, matrix(QUERY_WIDTH, HIDDEN)),
+        "k, v": (2 * LAYERS, matrix(KV_WIDTH, HIDDEN)),
+        "heads, rope, pages": (LAYERS, small(tokens, 2 * (QUERY_WIDTH + 2 * KV_WIDTH), 4 * L2)),
         "attention": (LAYERS, attend(counts, tokens, position)),
         "its pieces": (LAYERS, merge(tokens, position)),
         "o": (LAYERS, matrix(HIDDEN, QUERY_WIDTH)),
-        **gates,
-        "gated": (LAYERS, small(tokens, 2 * INNER, 2)),
-        "down": (LAYERS, matrix(HIDDEN, INNER)),
-        "output": (1, head),
-        "largest logit": (2, small(1, VOCABULARY, 4)),
+        "gate, up": (2 * LAYERS, matrix(INNER, HIDDEN)),
+        "gated": (LAYERS, small(tokens, 2 * INNER, 2 * L2 + ROUND)),
+        "down": (LAYERS, down),
+        **rest,
     }
 
 

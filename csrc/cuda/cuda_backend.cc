@@ -196,6 +196,7 @@ class CudaBackend : public gpu::Backend {
   }
   gpu::Capabilities capabilities() const override {
     gpu::Capabilities c;
+    c.last_block = true;
     c.int8_mma = card_.generation >= 80 ? gpu::Int8Mma::k16x8x32 : gpu::Int8Mma::k8x8x16;
     return c;
   }

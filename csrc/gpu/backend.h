@@ -85,6 +85,7 @@ enum class Int8Mma : uint8_t {
 // What differs between devices of one backend.
 struct Capabilities {
   Int8Mma int8_mma = Int8Mma::kNone;
+  bool last_block = false;  // count_up() of the dialect: gpu/kernels/last_block.h
 };
 
 class Backend {

@@ -48,6 +48,10 @@ INLINE int32_t dot4(uint32_t a, uint32_t b, int32_t c) {
   return c;
 }
 
+// Blocks run one after the other.
+#define HAS_COUNT_UP 1
+INLINE uint32_t count_up(uint32_t* counter) { return (*counter)++; }
+
 #define HAS_MMA_16 1
 #define HAS_MMA_8 1
 #define multiply_tile_32(c, a, b) oxibonsai::gpu::emulator::multiply_tile<2>(c, a, b, __LINE__)

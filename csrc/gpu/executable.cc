@@ -27,6 +27,17 @@ int64_t bytes_of(const graph::Buffer& b, int64_t rows) {
   return rows * b.cols * static_cast<int64_t>(sizeof(float));
 }
 
+bool has_one_reader(const graph::LoweredGraph& g, ValueId id) {
+  int64_t readers = 0;
+  for (const graph::Op& op : g.ops) {
+    const std::vector<ValueId> read = graph::inputs_of(op);
+    readers += std::count(read.begin(), read.end(), id);
+  }
+  const bool is_output = std::any_of(g.outputs.begin(), g.outputs.end(),
+                                     [id](const auto& output) { return output.second == id; });
+  return readers == 1 && !is_output;
+}
+
 // `buffer` with room for so many bytes; what it held is lost where it grows.
 Address with_room(Backend& backend, BufferPtr& buffer, int64_t bytes) {
   if (buffer == nullptr || buffer->bytes() < bytes) {
@@ -46,21 +57,35 @@ Executable::Executable(const GpuDevice& device, const graph::Graph& graph)
       checker_(lowered_, state_),
       constants_(backend_) {
   memory_.resize(lowered_.buffers.size());
+  constexpr auto kCounterBytes = kCounters * static_cast<int64_t>(sizeof(uint32_t));
+  counters_ = backend_->allocate(kCounterBytes);
+  backend_->fill({counters_.get(), 0}, 0, kCounterBytes);
   const RunnerContext context{
       &state_,
       backend_->capabilities(),
       backend_->memory().total / kWorkspaceShare,
       pool_.get(),
       &constants_,
+      {counters_.get(), 0},
       [this](ValueId id) { return ref(id); },
+      [this](ValueId id) { return has_one_reader(lowered_, id); },
       [&device](const graph::WeightPtr& w) {
         PackedWeightPtr packed = device.packed(w);
         if (packed == nullptr) throw RequestError(w->name() + " is not packed for this device");
         return packed;
       },
   };
-  for (const graph::Op& op : lowered_.ops)
-    runners_.push_back(op.visit([&](const auto& o) { return make_runner(o, context); }));
+  const std::vector<graph::Op>& ops = lowered_.ops;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    RunnerPtr joined =
+        i + 1 < ops.size() ? make_joined_runner(ops[i], ops[i + 1], context) : nullptr;
+    if (joined != nullptr) {
+      runners_.push_back(std::move(joined));
+      ++i;
+    } else {
+      runners_.push_back(ops[i].visit([&](const auto& o) { return make_runner(o, context); }));
+    }
+  }
   for (const graph::WeightPtr& table : graph::tables_of(lowered_)) files_.add(table->data());
 }
 

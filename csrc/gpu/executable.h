@@ -63,6 +63,7 @@ class Executable {
   const graph::StateSpec state_;
   const graph::BatchChecker checker_;
   Constants constants_;
+  BufferPtr counters_;  // of the launch that runs
   std::vector<RunnerPtr> runners_;
   FileSet files_;  // that are read while the graph runs
 

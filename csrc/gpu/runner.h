@@ -28,6 +28,9 @@ class Runner {
 
 using RunnerPtr = std::unique_ptr<const Runner>;
 
+// Counters of a launch (gpu/kernels/last_block.h).
+constexpr int64_t kCounters = 1024;
+
 // What a runner is made of besides its op.
 struct RunnerContext {
   const graph::StateSpec* state;
@@ -35,7 +38,10 @@ struct RunnerContext {
   int64_t memory_limit;  // bytes of the workspace that an op takes only to have fewer launches
   ThreadPool* pool;
   Constants* constants;
+  // kCounters words on the device, of the launch that runs: 0 before and behind it.
+  Address counters;
   std::function<ValueRef(graph::ValueId)> value;
+  std::function<bool(graph::ValueId)> has_one_reader;  // which is an op, not the graph's output
   std::function<PackedWeightPtr(const graph::WeightPtr&)> packed;
 };
 
@@ -45,6 +51,11 @@ RunnerPtr no_kernel(const Op&) {
   throw UnsupportedError(std::string("GPUs have no kernel for ") + Op::kName +
                          " yet: run this model on the CPU (--device cpu)");
 }
+
+// Of two neighbouring ops that one launch can do; null where none can.
+RunnerPtr make_joined_runner(const graph::Op& op, const graph::Op& next, const RunnerContext& c);
+RunnerPtr joined_attention(const graph::PrepareHeads& heads, const graph::Attend& attend,
+                           const RunnerContext& c);
 
 // One for each op, in the file of its family in gpu/runners/. An op that no kernel computes yet
 // says so here: inline RunnerPtr make_runner(const graph::X& op, ...) { return no_kernel(op); }

@@ -151,7 +151,10 @@ class Collector {
   explicit Collector(const Graph& graph) : graph_(graph) {}
 
   void collect(const Op& op) {
-    if (const auto* linear = std::get_if<Linear>(&op)) parts(*linear);
+    if (const auto* linear = std::get_if<Linear>(&op)) {
+      parts(*linear);
+      with_readers(*linear);
+    }
     if (is_compared_whole(op)) whole(op);
   }
 
@@ -183,6 +186,54 @@ class Collector {
             {"linear layer, " + type_of(*w) + " (" + w->name() + ")", isolation.finish()});
       }
     }
+  }
+
+  // The first rows of integer matrices with the norm or the gated activation that reads them.
+  void with_readers(const Linear& op) {
+    for (const WeightPtr& w : op.weights)
+      if (!w->integer()) return;
+    for (const Op& other : graph_.ops()) {
+      const auto* norm = std::get_if<RmsNorm>(&other);
+      if (norm != nullptr && norm->x == op.out[0] && op.weights.size() == 1 && norm->groups == 1)
+        with_norm(op, *norm);
+      const auto* gated = std::get_if<Gated>(&other);
+      if (gated != nullptr && op.out.size() == 2 && gated->gate == op.out[0] &&
+          gated->up == op.out[1] && op.weights[0]->rows() == op.weights[1]->rows())
+        with_reader(op, *gated, std::to_string(static_cast<int>(gated->activation)));
+    }
+  }
+
+  void with_norm(const Linear& op, RmsNorm norm) {
+    const auto rows = std::min<size_t>(norm.weight->size(), static_cast<size_t>(kSliceRows));
+    norm.weight = std::make_shared<const std::vector<float>>(
+        norm.weight->begin(), norm.weight->begin() + static_cast<std::ptrdiff_t>(rows));
+    with_reader(op, norm, "");
+  }
+
+  template <class Reader>
+  void with_reader(const Linear& op, const Reader& reader, const std::string& constants) {
+    std::string key = Reader::kName + constants;
+    Linear part;
+    part.x = op.x;
+    part.out = op.out;
+    for (size_t i = 0; i < op.weights.size(); ++i) {
+      const WeightPtr& w = op.weights[i];
+      const int64_t rows = std::min(w->rows(), kSliceRows);
+      const bool biased = !op.biases.empty() && op.biases[i] != nullptr;
+      key += " " + type_of(*w) + " " + std::to_string(w->cols()) + (biased ? " bias" : "");
+      part.weights.push_back(Weight::slice(w, 0, rows));
+      if (!op.biases.empty())
+        part.biases.push_back(biased ? std::make_shared<const std::vector<float>>(
+                                           op.biases[i]->begin(), op.biases[i]->begin() + rows)
+                                     : nullptr);
+    }
+    if (!seen_.insert(key).second) return;
+    Isolation isolation(graph_, op);
+    isolation.add(part);
+    isolation.add(reader);
+    result_.push_back({"linear layer and " + std::string(Reader::kName) + ", " +
+                           type_of(*op.weights[0]) + " (" + op.weights[0]->name() + ")",
+                       isolation.finish()});
   }
 
   void whole(const Op& op) {

@@ -25,6 +25,9 @@ CARD = gpu_model.Card(arch=90, processors=10, gigahertz=1, bandwidth=100, int8=2
         (gpu_model.Work(50, 0, 0, 4_000, resident=2), 12, "latency"),
         (gpu_model.Work(1, 0, 0, 0, int8=7e6), 7, "tensor"),
         (gpu_model.Work(1, 4, 1, 1), 0.001, "launch"),
+        # What the last block does comes behind the longest of them.
+        (gpu_model.Work(10, 40_000, 0, 0, after=3_000), 13, "issue"),
+        (gpu_model.Work(10, 4_000, 0, 0, after=3_000), 4, "after"),
         # The longest one counts, not their sum.
         (gpu_model.Work(10, 40_000, 5e5, 9_000), 10, "issue"),
     ],
@@ -92,9 +95,21 @@ def test_the_work_of_merging() -> None:
     assert gpu_model.merge(tokens=3, position=600).memory == 3 * (32 * 2 * 130 * 4 + 4096 * 4)
 
 
+def test_the_work_of_a_last_block() -> None:
+    # Four trips for a chain of 64 values and two for the row, its fmas, then 32 or 16 groups a warp.
+    assert gpu_model.norm_waits(128) == 6 * 270 + 64 * 4 + 8 * 400
+    assert gpu_model.norm_waits(256) == 6 * 270 + 64 * 4 + 4 * 400
+    work = gpu_model.Work(7, 1, 2, 3)
+    assert gpu_model.joined(work, 100) == gpu_model.Work(7, 1, 2, 3, after=2 * 270 + 100)
+    tiles, one = gpu_model.attend(counts(), 1, 600), gpu_model.attend_one(counts(), 600)
+    assert one.serial == tiles.serial + 3 * 270
+    # The counter and the tiles, two parts, and four groups of a head.
+    assert one.after == 2 * 270 + (3 + 2 - 1) * 270 + 4 * 400
+
+
 def test_a_step_is_the_sum_of_its_launches() -> None:
     launches = gpu_model.launches(counts(), 1, 512)
-    assert sum(times for times, _ in launches.values()) == 36 * 10 + 1 + 1 + 2
+    assert sum(times for times, _ in launches.values()) == 36 * 5 + 2 + 1 + 2
     result: dict[str, Any] = gpu_model.calculate(counts(), CARD, 1, 512)
     total = sum(kernel["us"] for kernel in result["kernels"].values()) + gpu_model.HOST
     assert result["us"] == pytest.approx(total, abs=0.1)
@@ -103,7 +118,7 @@ def test_a_step_is_the_sum_of_its_launches() -> None:
     weights = sum(
         times * work.memory
         for name, (times, work) in launches.items()
-        if name in ("q, k, v", "o", "gate, up", "down", "output")
+        if name in ("q, k, v", "o, norm", "gate, up, gated", "down, norm", "last down", "output")
     )
     assert weights == (36 * (6144 * 4096 + 4096 * 4096 + 3 * 12288 * 4096) + 151936 * 4096) * 9 / 64
 

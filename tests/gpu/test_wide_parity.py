@@ -11,8 +11,9 @@ import oxibonsai
 from native_build import needs_compiler
 from oxibonsai import _core
 from oxibonsai.devices import open_device
+from oxibonsai.graph import Builder
 from oxibonsai.models import parity
-from oxibonsai.models.parity_graphs import graph_of
+from oxibonsai.models.parity_graphs import graph_of, random_matrix, random_values
 from oxibonsai.models.parity_steps import DECODING, compare_steps
 from oxibonsai.models.parity_suite import compare_all_ops
 from oxibonsai.models.parity_wide import compare_top, compare_wide, heads_of
@@ -69,11 +70,12 @@ def test_a_wrong_kernel_of_decoding_is_seen(card: Any) -> None:
 
     def differs() -> bool:
         graph = graph_of(heads_of(4, 2, 32, norms=True))
-        return compare_steps(graph, *devices, "f16", DECODING[2:3])[0]
+        return compare_steps(graph, *devices, "f16", DECODING[2:])[0]
 
     assert not differs()
     assert card.graph_launches() > 0
     for kernel in (
+        "attend_one_F16",
         "prepare_heads_F16",
         "attend_tile_F16",
         "merge_tiles",
@@ -89,6 +91,24 @@ def test_a_wrong_kernel_of_decoding_is_seen(card: Any) -> None:
     assert compare_top(*devices)
 
 
+def test_a_wrong_kernel_of_joined_products_is_seen(card: Any) -> None:
+    def layer(b: Builder) -> None:
+        x = b.input("x", 64)
+        gate, up, down = (random_matrix(64, 64, "Q8_0", name=n) for n in ("gate", "up", "down"))
+        unit = b.swiglu(*b.linear(x, gate, up))
+        (y,) = b.linear(unit, down, add=x)
+        b.output("y", b.rms_norm(y, random_values(64), 1e-6))
+
+    devices = open_device("cuda:0", 2), _core.CpuDevice(2, "scalar")
+    graph = graph_of(layer)
+    assert parity.compare_ops(graph, *devices) == []
+    for kernel, reader in (("gemv_gated_q8", "gated"), ("gemv_norm_q8", "rms_norm")):
+        assert kernel in run_kernels(card)
+        card.spoil(kernel.encode())
+        (name,) = parity.compare_ops(graph, *devices)
+        assert name.startswith(f"linear layer and {reader}, Q8_0"), kernel
+
+
 @pytest.mark.release
 def test_auto_refuses_a_card_by_the_kernel_that_is_wrong_or_that_nothing_compares(
     card: Any, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -97,7 +117,7 @@ def test_auto_refuses_a_card_by_the_kernel_that_is_wrong_or_that_nothing_compare
         options: dict[str, Any] = {"ctx_size": 64, "parallel": 1, "kv_type": "f16", "threads": 2}
         return oxibonsai.load(tiny_path, device="auto", **options).model.device.name
 
-    card.spoil(b"attend_tile_F16")
+    card.spoil(b"attend_one_F16")
     with pytest.warns(UserWarning, match="attend over long contexts"):
         assert device() == "cpu"
     card.spoil(b"top_k")

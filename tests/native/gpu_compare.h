@@ -20,12 +20,14 @@ namespace test {
 
 using namespace oxibonsai;
 
+// Without tensor cores it has no count_up() either, as Apple's.
 inline std::shared_ptr<gpu::GpuDevice> emulated_gpu(gpu::emulator::Options options = {},
                                                     gpu::Int8Mma int8_mma = gpu::Int8Mma::k16x8x32,
                                                     int64_t memory = int64_t{4} << 30) {
-  return std::make_shared<gpu::GpuDevice>(std::make_shared<gpu::emulator::EmulatorBackend>(
-                                              options, gpu::Capabilities{int8_mma}, memory),
-                                          std::make_shared<ThreadPool>(1));
+  return std::make_shared<gpu::GpuDevice>(
+      std::make_shared<gpu::emulator::EmulatorBackend>(
+          options, gpu::Capabilities{int8_mma, int8_mma != gpu::Int8Mma::kNone}, memory),
+      std::make_shared<ThreadPool>(1));
 }
 
 using Outputs = std::vector<std::vector<float>>;

@@ -5,6 +5,7 @@
 #include "gpu/kernels/args.h"
 
 #include "gpu/kernels/functions.h"
+#include "gpu/kernels/last_block.h"
 #include "gpu/kernels/rounding.h"
 
 #include "gpu/kernels/elementwise.h"
@@ -17,6 +18,7 @@
 
 #include "gpu/kernels/gemm.h"
 #include "gpu/kernels/gemv.h"
+#include "gpu/kernels/joined_gemv.h"
 #include "gpu/kernels/linear_float.h"
 
 #include "gpu/kernels/kv_types.h"
@@ -26,6 +28,8 @@
 #include "gpu/kernels/store_kv.h"
 
 #include "gpu/kernels/prepare_heads.h"
+
+#include "gpu/kernels/attend_one.h"
 
 #include "gpu/kernels/experts.h"
 #include "gpu/kernels/recurrence.h"

@@ -110,6 +110,20 @@ struct GemvArgs {
   uint32_t second, third;
 };
 
+// Of gemv with what reads its result (gpu/kernels/joined_gemv.h).
+struct GemvNormArgs {
+  LinearArgs matrix;
+  NormArgs norm;
+  uint32_t blocks;  // of the launch
+};
+
+struct GemvGatedArgs {
+  LinearArgs matrices[2];  // gate and up, of whole groups of 32 rows
+  uint32_t second;         // the block in which up begins
+  uint32_t function;       // as in FlatArgs
+  uint32_t round;          // the result goes to int8
+};
+
 struct FloatLinearArgs {
   uint64_t row_bytes, expert_bytes;
   uint32_t rows, cols, tokens;
@@ -153,6 +167,12 @@ struct AttendArgs {
   uint32_t round;                     // the result goes to int8
   float scale;
   float softcap;  // 0: none
+};
+
+// Of attention that prepares its heads (gpu/kernels/attend_one.h): one run, one set a head.
+struct AttendOneArgs {
+  AttendArgs attend;
+  PrepareArgs prepare;
 };
 
 struct RouteArgs {

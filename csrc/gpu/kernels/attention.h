@@ -39,9 +39,10 @@ INLINE Seen seen_of(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t
 }
 
 // The butterflies of the rotation over queries in shared memory.
+template <uint32_t kThreads>
 INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count,
                           uint32_t thread_id) {
-  for (uint32_t pair = thread_id; pair < count / 2; pair += ATTEND_THREADS) {
+  for (uint32_t pair = thread_id; pair < count / 2; pair += kThreads) {
     const uint32_t i = pair / stride * 2 * stride + pair % stride;
     const float a = values[i], b = values[i + stride];
     values[i] = a + b;
@@ -276,7 +277,8 @@ INLINE void put_sums(GLOBAL float* place, const PRIVATE Sums<Kv, kOfWarp>* s, ui
 // `views`: of each row, one past its position, one past the last that it sees, and the first that
 // it may see; 0 and 0 where it sees nothing. `parts` gets for each row, head and piece of the run
 // that the row sees, a tile or a part: the largest score, the sum of weights, the sums of values.
-template <class Kv, uint32_t kOfWarp, bool kOfTiles>
+// kPrepared: `query` holds the queries, each a pitch after the one before.
+template <class Kv, uint32_t kOfWarp, bool kOfTiles, bool kPrepared>
 INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const uint8_t* pages,
                    GLOBAL const int32_t* tiles, GLOBAL const int32_t* views,
                    GLOBAL const int32_t* tables, GLOBAL const float* slopes,
@@ -316,11 +318,12 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   for (uint32_t i = thread_id; i < queries * pitch; i += ATTEND_THREADS) {
     const uint32_t d = i % pitch;
     const uint64_t row = first_row + i / pitch / heads, head = first_head + i / pitch % heads;
-    query[i] = d < dim ? flush_tiny(q[(row * args.heads + head) * dim + d] * args.scale) : 0.0f;
+    const float x = d >= dim ? 0.0f : kPrepared ? query[i] : q[(row * args.heads + head) * dim + d];
+    query[i] = flush_tiny(x * args.scale);
   }
   for (uint32_t stride = 1; stride < args.page.rotate_key; stride *= 2) {
     BARRIER();
-    rotate_shared(query, stride, queries * pitch, thread_id);
+    rotate_shared<ATTEND_THREADS>(query, stride, queries * pitch, thread_id);
   }
   if (args.page.rotate_key > 0) {
     BARRIER();
@@ -480,17 +483,17 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
   }
 }
 
-#define ATTEND_KERNEL(name, type, kOfWarp, kOfTiles)                                               \
-  KERNEL(attend_##name##_##type, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),           \
-         READ(3, int32_t, tiles), READ(4, int32_t, views), READ(5, int32_t, tables),               \
-         READ(6, float, slopes), READ(7, float, by_position), WRITE(8, float, parts)) {            \
-    SHARED(uint32_t, held, Kv##type::kBytes / 4);                                                  \
-    SHARED(uint32_t, held_scales, 128);                                                            \
-    SHARED(float, query, ATTEND_WARPS* kOfWarp* ATTEND_DIMS(kOfWarp));                             \
-    SHARED(float, weights, ATTEND_WARPS* kOfWarp* PAGE_POSITIONS);                                 \
-    attend<Kv##type, kOfWarp, kOfTiles>(args, q, pages, tiles, views, tables, slopes, by_position, \
-                                        parts, held, held_scales, query, weights, THREAD, BLOCK_X, \
-                                        BLOCK_Y, BLOCK_Z);                                         \
+#define ATTEND_KERNEL(name, type, kOfWarp, kOfTiles)                                         \
+  KERNEL(attend_##name##_##type, AttendArgs, READ(1, float, q), READ(2, uint8_t, pages),     \
+         READ(3, int32_t, tiles), READ(4, int32_t, views), READ(5, int32_t, tables),         \
+         READ(6, float, slopes), READ(7, float, by_position), WRITE(8, float, parts)) {      \
+    SHARED(uint32_t, held, Kv##type::kBytes / 4);                                            \
+    SHARED(uint32_t, held_scales, 128);                                                      \
+    SHARED(float, query, ATTEND_WARPS* kOfWarp* ATTEND_DIMS(kOfWarp));                       \
+    SHARED(float, weights, ATTEND_WARPS* kOfWarp* PAGE_POSITIONS);                           \
+    attend<Kv##type, kOfWarp, kOfTiles, false>(args, q, pages, tiles, views, tables, slopes, \
+                                               by_position, parts, held, held_scales, query, \
+                                               weights, THREAD, BLOCK_X, BLOCK_Y, BLOCK_Z);  \
   }
 #define ATTEND_KERNELS(type)          \
   ATTEND_KERNEL(tile, type, 1, true)  \

@@ -10,17 +10,17 @@
 // where the row sees nothing, or the arrays of a rounded one, where heads are whole groups. `rows`:
 // of the batch. kTiles: pieces of a part in `parts`; a part that is one piece has been merged, and
 // remains as it is. Threads make the factors of pieces side by side; only the sums are chains.
-template <uint32_t kTiles>
-INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* rows, GLOBAL const int32_t* views,
-                  GLOBAL const float* parts, GLOBAL const float* sinks, GLOBAL float* running,
-                  GLOBAL float* y, GLOBAL int8_t* q, GLOBAL float* scales, GLOBAL int32_t* sums,
-                  GROUP float* values, GROUP float* maxes, GROUP float* tile_factors,
-                  GROUP float* part_maxes, GROUP float* part_factors, uint32_t thread_id,
-                  uint32_t row_index, uint32_t head) {
-  const uint32_t per_thread = MERGE_DIMS / ATTEND_THREADS, at_once = MERGE_PARTS * kTiles;
+template <uint32_t kTiles, uint32_t kThreads, uint32_t kParts, uint32_t kDims>
+INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* views, GLOBAL const float* parts,
+                  GLOBAL const float* sinks, GLOBAL float* running, GLOBAL float* y,
+                  GLOBAL int8_t* q, GLOBAL float* scales, GLOBAL int32_t* sums, GROUP float* values,
+                  GROUP float* maxes, GROUP float* tile_factors, GROUP float* part_maxes,
+                  GROUP float* part_factors, uint32_t thread_id, uint64_t row, uint32_t head,
+                  bool writes) {
+  const uint32_t per_thread = kDims / kThreads, at_once = kParts * kTiles;
   const uint32_t value_dim = args.page.value_dim, rotate = args.page.rotate_value;
   const uint32_t pitch = value_dim + 2;
-  const uint64_t row = uint64_t(rows[row_index]), result = row * args.heads + head;
+  const uint64_t result = row * args.heads + head;
   GLOBAL float* before = running + result * pitch;
   // Pieces that the row sees, of all positions; those of the run.
   const uint32_t positions = PART_POSITIONS / kTiles;
@@ -35,7 +35,7 @@ INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* rows, GLOBAL cons
   float max = begun ? before[0] : 0.0f;
   float of_dims[per_thread];
   UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
-    const uint32_t d = thread_id + j * ATTEND_THREADS;
+    const uint32_t d = thread_id + j * kThreads;
     of_dims[j] = begun && d < value_dim ? before[2 + d] : 0.0f;
   }
   // What all read here, the end replaces behind a barrier, or with the same where no piece is
@@ -78,7 +78,7 @@ INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* rows, GLOBAL cons
         const Floats4 f = read_floats((GROUP const Floats4*)tile_factors + i);
         part_sum = fused(part_sum, f.x, f.z);
         UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
-          const uint32_t d = thread_id + j * ATTEND_THREADS;
+          const uint32_t d = thread_id + j * kThreads;
           if (d < value_dim)
             part_dims[j] =
                 merge_sums(part_dims[j], kept[uint64_t(from + i - base) * pitch + 2 + d], f.x, f.y);
@@ -94,7 +94,7 @@ INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* rows, GLOBAL cons
   }
   if (!args.last_run) {
     UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
-      const uint32_t d = thread_id + j * ATTEND_THREADS;
+      const uint32_t d = thread_id + j * kThreads;
       if (d < value_dim) before[2 + d] = of_dims[j];
     }
     if (thread_id == 0) {
@@ -106,7 +106,7 @@ INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* rows, GLOBAL cons
   const MergeFactors sink = merge_factors(max, args.has_sinks ? sinks[head] : 0.0f);
   if (args.has_sinks) sum = fused(sum, sink.old_part, sink.added);
   UNROLL for (uint32_t j = 0; j < per_thread; ++j) {
-    const uint32_t d = thread_id + j * ATTEND_THREADS;
+    const uint32_t d = thread_id + j * kThreads;
     if (d >= value_dim) continue;
     float value = of_dims[j];
     if (args.has_sinks) value = merge_sums(value, 0.0f, sink.old_part, sink.added);
@@ -114,11 +114,12 @@ INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* rows, GLOBAL cons
   }
   for (uint32_t stride = 1; stride < rotate; stride *= 2) {
     BARRIER();
-    rotate_shared(values, stride, value_dim, thread_id);
+    rotate_shared<kThreads>(values, stride, value_dim, thread_id);
   }
   BARRIER();
   const float size = rotate > 0 ? root(quotient(1.0f, float(rotate))) : 1.0f;
-  for (uint32_t d = thread_id; d < value_dim; d += ATTEND_THREADS)
+  if (!writes) return;  // for whole warps
+  for (uint32_t d = thread_id; d < value_dim; d += kThreads)
     put_value(rotate > 0 ? flush_tiny(values[d] * size) : values[d], thread_id & 31u,
               result * value_dim + d, args.round, y, q, scales, sums);
 }
@@ -132,8 +133,9 @@ INLINE void merge(ARGS(AttendArgs) args, GLOBAL const int32_t* rows, GLOBAL cons
     SHARED(float, tile_factors, 4 * MERGE_PARTS * kTiles);                                         \
     SHARED(float, part_maxes, MERGE_PARTS);                                                        \
     SHARED(float, part_factors, 2 * MERGE_PARTS);                                                  \
-    merge<kTiles>(args, rows, views, parts, sinks, running, y, q, scales, sums, values, maxes,     \
-                  tile_factors, part_maxes, part_factors, THREAD, BLOCK_X, BLOCK_Y);               \
+    merge<kTiles, ATTEND_THREADS, MERGE_PARTS, MERGE_DIMS>(                                        \
+        args, views, parts, sinks, running, y, q, scales, sums, values, maxes, tile_factors,       \
+        part_maxes, part_factors, THREAD, uint64_t(rows[BLOCK_X]), BLOCK_Y, true);                 \
   }
 MERGE_KERNEL(merge_parts, 1)
 MERGE_KERNEL(merge_tiles, PART_TILES)

@@ -47,24 +47,52 @@ INLINE float squared_deviations(GLOBAL const float* x, uint64_t row, uint32_t wi
 }
 
 #define NORM_THREADS 256
+// Values of a chain that are loaded at once, a trip to memory for all of them; groups that a warp
+// rounds at once.
+#define NORM_AHEAD 16
+#define NORM_GROUPS 4
+
+// graph::RmsNorm of a row or group of a row, by all kThreads threads of its block.
+template <uint32_t kThreads>
+INLINE void norm_row(ARGS(NormArgs) args, GLOBAL const float* x, GLOBAL const float* w,
+                     uint32_t group, GLOBAL float* y, GLOBAL int8_t* q, GLOBAL float* scales,
+                     GLOBAL int32_t* sums, GROUP float* lanes, uint32_t thread_id) {
+  const uint64_t row = uint64_t(group) * args.width;
+  if (thread_id < 64) {
+    float sum = 0.0f;
+    uint32_t i = thread_id;
+    for (; i + (NORM_AHEAD - 1) * 64 < args.width; i += NORM_AHEAD * 64) {
+      float ahead[NORM_AHEAD];
+      UNROLL for (uint32_t j = 0; j < NORM_AHEAD; ++j) ahead[j] = x[row + i + j * 64];
+      UNROLL for (uint32_t j = 0; j < NORM_AHEAD; ++j) sum = fused(ahead[j], ahead[j], sum);
+    }
+    for (; i < args.width; i += 64) sum = fused(x[row + i], x[row + i], sum);
+    lanes[thread_id] = sum;
+  }
+  BARRIER();
+  fold_lanes(lanes, thread_id);
+  BARRIER();
+  const float s = inverse_root(lanes[0], args.width, args.eps);
+  const uint32_t first = group % args.own * args.width;  // of the group's weights
+  uint32_t i = thread_id;
+  if (args.round)
+    for (; i + (NORM_GROUPS - 1) * kThreads < args.width; i += NORM_GROUPS * kThreads) {
+      float v[NORM_GROUPS];  // for whole warps: rows are whole groups
+      UNROLL for (uint32_t j = 0; j < NORM_GROUPS; ++j) {
+        const uint32_t at = i + j * kThreads;
+        v[j] = flush_tiny(x[row + at] * s * w[first + at]);
+      }
+      round_groups<NORM_GROUPS>(v, thread_id & 31u, (row + i) / 32, kThreads / 32, q, scales, sums);
+    }
+  for (; i < args.width; i += kThreads)
+    put_value(flush_tiny(x[row + i] * s * w[first + i]), thread_id & 31u, row + i, args.round, y, q,
+              scales, sums);
+}
 
 KERNEL(rms_norm, NormArgs, READ(1, float, x), READ(2, float, w), WRITE(3, float, y),
        WRITE(4, int8_t, q), WRITE(5, float, scales), WRITE(6, int32_t, sums)) {
   SHARED(float, lanes, 64);
-  const uint64_t row = uint64_t(BLOCK_X) * args.width;
-  if (THREAD < 64) {
-    float sum = 0.0f;
-    for (uint32_t i = THREAD; i < args.width; i += 64) sum = fused(x[row + i], x[row + i], sum);
-    lanes[THREAD] = sum;
-  }
-  BARRIER();
-  fold_lanes(lanes, THREAD);
-  BARRIER();
-  const float s = inverse_root(lanes[0], args.width, args.eps);
-  const uint32_t first = BLOCK_X % args.own * args.width;  // of the group's weights
-  for (uint32_t i = THREAD; i < args.width; i += NORM_THREADS)
-    put_value(flush_tiny(x[row + i] * s * w[first + i]), LANE, row + i, args.round, y, q, scales,
-              sums);
+  norm_row<NORM_THREADS>(args, x, w, BLOCK_X, y, q, scales, sums, lanes, THREAD);
 }
 
 KERNEL(layer_norm, NormArgs, READ(1, float, x), READ(2, float, w), READ(3, float, b),

@@ -31,15 +31,18 @@ INLINE void rotate_head(GROUP float* head, GLOBAL const float* table, uint32_t p
   }
 }
 
-// The head that is prepared, in shared memory. `x`: its floats; `weight`: those of its norm.
+// The head that is prepared, in shared memory, by a warp; those that take no part wait. `x`: its
+// floats; `weight`: those of its norm.
 INLINE void prepare_head(ARGS(PrepareArgs) args, GROUP float* head, GLOBAL const float* x,
                          GLOBAL const float* weight, GLOBAL const float* table, uint32_t norms,
-                         float eps, uint32_t lane) {
+                         float eps, bool takes_part, uint32_t lane) {
   const uint32_t dim = args.page.key_dim;
-  for (uint32_t d = lane; d < dim; d += 32) head[d] = x[d];
-  if (norms) norm_head(head, weight, dim, eps, lane);
+  if (takes_part) {
+    for (uint32_t d = lane; d < dim; d += 32) head[d] = x[d];
+    if (norms) norm_head(head, weight, dim, eps, lane);
+  }
   BARRIER();
-  rotate_head(head, table, args.pairs, args.interleaved, lane);
+  if (takes_part) rotate_head(head, table, args.pairs, args.interleaved, lane);
   BARRIER();
 }
 
@@ -56,14 +59,14 @@ INLINE void prepare_head(ARGS(PrepareArgs) args, GROUP float* head, GLOBAL const
     if (BLOCK_Y < args.heads) {                                                                    \
       const uint64_t at = (row * args.heads + BLOCK_Y) * dim;                                      \
       prepare_head(args, head, q + at, q_weight + BLOCK_Y % args.own_q * dim, angles,              \
-                   args.norms_q, args.eps_q, THREAD);                                              \
+                   args.norms_q, args.eps_q, true, THREAD);                                        \
       for (uint32_t d = THREAD; d < dim; d += 32) y[at + d] = head[d];                             \
       return;                                                                                      \
     }                                                                                              \
     const uint32_t kv_head = BLOCK_Y - args.heads;                                                 \
     const uint64_t of_row = row * args.page.kv_heads + kv_head;                                    \
     prepare_head(args, head, k + of_row * dim, k_weight + kv_head % args.own_k * dim, angles,      \
-                 args.norms_k, args.eps_k, THREAD);                                                \
+                 args.norms_k, args.eps_k, true, THREAD);                                          \
     const uint32_t position = uint32_t(places[2 * row + 1]);                                       \
     GLOBAL uint8_t* keys = head_of(args.page, pages, places[2 * row], kv_head);                    \
     store_key<Kv##type>(args.page, keys, head, position, THREAD);                                  \

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kStoreThreads = 32, kAttendThreads = 128;
 constexpr int kPartPositions = 512, kPartTiles = kPartPositions / graph::kPagePositions;
-constexpr int kMostDims = 640;
+constexpr int kMostDims = 640, kMostDimsOfOne = 256;  // of attend_one
 // Rows of a sequence up to which a block of threads takes a tile of the context: a token, and
 // drafts of some more.
 constexpr int32_t kTileRows = 16;
@@ -113,6 +113,45 @@ Biases put_biases(Constants* constants, const graph::Vector& slopes,
   return b;
 }
 
+// PrepareHeads as its kernels see it.
+struct Preparation {
+  Preparation(const graph::PrepareHeads& op, const RunnerContext& c);
+
+  // The same for pages of one pool.
+  args::PrepareArgs of(const PageSet& set) const {
+    args::PrepareArgs a = args;
+    a.page = set.args;
+    return a;
+  }
+
+  ValueRef q, k, v, table, out;
+  Address q_weight, k_weight;
+  args::PrepareArgs args{};
+};
+
+Preparation::Preparation(const graph::PrepareHeads& op, const RunnerContext& c)
+    : q(c.value(op.q)),
+      k(c.value(op.k)),
+      v(c.value(op.v)),
+      table(c.value(op.table)),
+      out(c.value(op.out)),
+      q_weight(c.constants->put(op.q_weight)),
+      k_weight(c.constants->put(op.k_weight)) {
+  const int dim = c.state->paged[static_cast<size_t>(op.layer)].key_dim;
+  const auto own = [dim](const graph::Vector& w) {
+    return w == nullptr ? 1u : static_cast<uint32_t>(w->size()) / static_cast<uint32_t>(dim);
+  };
+  args.heads = static_cast<uint32_t>(q.cols / dim);
+  args.pairs = static_cast<uint32_t>(table.cols / 2);
+  args.interleaved = op.interleaved;
+  args.norms_q = op.q_weight != nullptr;
+  args.norms_k = op.k_weight != nullptr;
+  args.own_q = own(op.q_weight);
+  args.own_k = own(op.k_weight);
+  args.eps_q = op.q_eps;
+  args.eps_k = op.k_eps;
+}
+
 // What all attention shares.
 class Attention {
  public:
@@ -145,12 +184,57 @@ class Attention {
     return run_length(s, longest) * part_bytes(s) + piece_bytes(s);
   }
 
+  // Whether a launch of attend_one does a step, with the preparation of heads: where each sequence
+  // has one row, and the parts of its context one run.
+  bool is_one_launch(const Step& s) const {
+    const auto& spans = s.batch->spans;
+    const auto rows = static_cast<int64_t>(spans.size());
+    return std::max(layer_.key_dim, layer_.value_dim) <= kMostDimsOfOne &&
+           group() <= kOfTiles.queries && rows * layer_.kv_heads <= kCounters &&
+           run_length(s, s.tables.longest) == parts(s.tables.longest) &&
+           std::all_of(spans.begin(), spans.end(),
+                       [](const graph::Span& span) { return span.count == 1; });
+  }
+
+  // The step by that launch.
+  void run_one(const Step& s, const PageSet& set, const Preparation& p, Address memory,
+               Address counters) const {
+    if (set.rows == 0) return;
+    args::AttendOneArgs a{};
+    a.prepare = p.of(set);
+    a.attend = args_of(s, set);
+    a.attend.parts = static_cast<uint32_t>(parts(set.longest));
+    a.attend.first_run = a.attend.last_run = 1;
+    const Result result = result_of(s, out_);
+    const Tiles& tiles = s.tiles.at({set.pool, set.local, rows_of_tile(s)});
+    s.launch(kernel_name("attend_one", set.type).c_str(),
+             {static_cast<uint32_t>(tiles.count), set.args.kv_heads, a.attend.parts * kPartTiles},
+             kAttendThreads, a,
+             std::array<Address, 20>{s.address(p.q),
+                                     s.address(p.k),
+                                     s.address(p.v),
+                                     s.address(p.table),
+                                     p.q_weight,
+                                     p.k_weight,
+                                     s.table(set.places),
+                                     s.table(tiles.at),
+                                     s.table(set.views.front()),
+                                     s.table(set.tables),
+                                     biases_.slopes,
+                                     biases_.by_position,
+                                     biases_.sinks,
+                                     set.pages,
+                                     memory,
+                                     result.y,
+                                     result.rounded.q,
+                                     result.rounded.scale,
+                                     result.rounded.sums,
+                                     counters});
+  }
+
   void run(const Step& s, const PageSet& set, Address memory) const {
     if (set.rows == 0) return;
-    args::AttendArgs a = args_;
-    a.page = set.args;
-    a.in_set = static_cast<uint32_t>(heads_of_set(s));
-    a.sets = (static_cast<uint32_t>(group()) + a.in_set - 1) / a.in_set;
+    args::AttendArgs a = args_of(s, set);
     const auto all = static_cast<uint32_t>(parts(set.longest));
     const auto step = static_cast<uint32_t>(run_length(s, set.longest));
     const Result result = result_of(s, out_);
@@ -179,6 +263,14 @@ class Attention {
   }
 
  private:
+  // What all runs share.
+  args::AttendArgs args_of(const Step& s, const PageSet& set) const {
+    args::AttendArgs a = args_;
+    a.page = set.args;
+    a.in_set = static_cast<uint32_t>(heads_of_set(s));
+    a.sets = (static_cast<uint32_t>(group()) + a.in_set - 1) / a.in_set;
+    return a;
+  }
   static int64_t parts(int longest) { return (longest + kPartPositions - 1) / kPartPositions; }
   // Of a piece of the context of all rows, and of a part.
   int64_t piece_bytes(const Step& s) const {
@@ -238,6 +330,41 @@ class AttendRunner : public Runner {
   const Attention attention_;
   const int layer_;
   const graph::KeyPart part_;
+};
+
+// The preparation of heads and the attention that alone reads them: one launch, where one does it.
+class AttendOneRunner : public Runner {
+ public:
+  AttendOneRunner(const Preparation& preparation, const Attention& attention, int layer,
+                  Address counters, RunnerPtr prepare_heads, RunnerPtr attend)
+      : preparation_(preparation),
+        attention_(attention),
+        layer_(layer),
+        counters_(counters),
+        prepare_heads_(std::move(prepare_heads)),
+        attend_(std::move(attend)) {}
+
+  void prepare(Step* s) const override { attend_->prepare(s); }
+  int64_t workspace_bytes(const Step& s) const override { return attend_->workspace_bytes(s); }
+  void run(const Step& s) const override {
+    if (!attention_.is_one_launch(s)) {
+      prepare_heads_->run(s);
+      attend_->run(s);
+      return;
+    }
+    for (size_t pool = 0; pool < s.state->pools.size(); ++pool) {
+      PageSet set = pool_pages(s, static_cast<int>(pool), layer_);
+      set.views = {s.tables.views.at(graph::KeyPart::kAll)};
+      attention_.run_one(s, set, preparation_, s.workspace, counters_);
+    }
+  }
+
+ private:
+  const Preparation preparation_;
+  const Attention attention_;
+  const int layer_;
+  const Address counters_;
+  const RunnerPtr prepare_heads_, attend_;
 };
 
 // Keys and values lie in the workspace, in f32 pages of one layer, before the parts.
@@ -301,47 +428,51 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 }
 
 RunnerPtr make_runner(const graph::PrepareHeads& op, const RunnerContext& c) {
-  const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
-  check_dims(layer);
-  const ValueRef q = c.value(op.q), k = c.value(op.k), v = c.value(op.v);
-  const ValueRef table = c.value(op.table), out = c.value(op.out);
-  const Address q_weight = c.constants->put(op.q_weight), k_weight = c.constants->put(op.k_weight);
-  const auto own = [&](const graph::Vector& w) {
-    return w == nullptr ? 1u
-                        : static_cast<uint32_t>(w->size()) / static_cast<uint32_t>(layer.key_dim);
-  };
-  args::PrepareArgs a{};
-  a.heads = static_cast<uint32_t>(q.cols / layer.key_dim);
-  a.pairs = static_cast<uint32_t>(table.cols / 2);
-  a.interleaved = op.interleaved;
-  a.norms_q = op.q_weight != nullptr;
-  a.norms_k = op.k_weight != nullptr;
-  a.own_q = own(op.q_weight);
-  a.own_k = own(op.k_weight);
-  a.eps_q = op.q_eps;
-  a.eps_k = op.k_eps;
+  check_dims(c.state->paged[static_cast<size_t>(op.layer)]);
+  const Preparation p(op, c);
   const int index = op.layer;
   return runner_of([=](const Step& s) {
     for (size_t pool = 0; pool < s.state->pools.size(); ++pool) {
       const PageSet set = pool_pages(s, static_cast<int>(pool), index);
       if (set.rows == 0) continue;
-      args::PrepareArgs now = a;
-      now.page = set.args;
-      s.launch(kernel_name("prepare_heads", set.type).c_str(),
-               {static_cast<uint32_t>(set.rows), a.heads + set.args.kv_heads}, kStoreThreads, now,
-               std::array<Address, 10>{s.address(q), s.address(k), s.address(v), s.address(table),
-                                       q_weight, k_weight, s.table(set.rows_at),
-                                       s.table(set.places), s.address(out), set.pages});
+      s.launch(
+          kernel_name("prepare_heads", set.type).c_str(),
+          {static_cast<uint32_t>(set.rows), p.args.heads + set.args.kv_heads}, kStoreThreads,
+          p.of(set),
+          std::array<Address, 10>{s.address(p.q), s.address(p.k), s.address(p.v),
+                                  s.address(p.table), p.q_weight, p.k_weight, s.table(set.rows_at),
+                                  s.table(set.places), s.address(p.out), set.pages});
     }
   });
 }
 
-RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
-  const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
+namespace {
+
+Attention attention_of(const graph::Attend& op, const RunnerContext& c) {
   const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, op.sinks, op.heads);
-  const Attention attention(c.value(op.q), c.value(op.out), op.heads, layer, op.scale, op.window,
-                            op.chunk, op.softcap, biases, c.memory_limit);
-  return std::make_unique<AttendRunner>(attention, op.layer, op.part);
+  return {c.value(op.q), c.value(op.out), op.heads, c.state->paged[static_cast<size_t>(op.layer)],
+          op.scale,      op.window,       op.chunk, op.softcap,
+          biases,        c.memory_limit};
+}
+
+}  // namespace
+
+RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
+  return std::make_unique<AttendRunner>(attention_of(op, c), op.layer, op.part);
+}
+
+RunnerPtr joined_attention(const graph::PrepareHeads& heads, const graph::Attend& attend,
+                           const RunnerContext& c) {
+  if (attend.q != heads.out || attend.layer != heads.layer || !c.has_one_reader(heads.out) ||
+      attend.part != graph::KeyPart::kAll)
+    return nullptr;
+  // The last block of a head writes the result while those of other heads still read.
+  const int out = c.value(attend.out).buffer;
+  for (const graph::ValueId read : {heads.q, heads.k, heads.v, heads.table})
+    if (c.value(read).buffer == out) return nullptr;
+  return std::make_unique<AttendOneRunner>(Preparation(heads, c), attention_of(attend, c),
+                                           attend.layer, c.counters, make_runner(heads, c),
+                                           make_runner(attend, c));
 }
 
 RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {

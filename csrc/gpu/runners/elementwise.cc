@@ -3,7 +3,6 @@
 #include "gpu/runners/flat.h"
 
 namespace oxibonsai::gpu {
-namespace {
 
 uint32_t function_of(graph::Activation activation) {
   using graph::Activation;
@@ -29,6 +28,8 @@ uint32_t function_of(graph::Activation activation) {
                              std::to_string(static_cast<int>(activation)) + " of a graph yet");
   }
 }
+
+namespace {
 
 // Of kernels with one input, a factor and a float result.
 RunnerPtr unary(const char* kernel, const ValueRef& x, const ValueRef& out, float factor) {

@@ -19,6 +19,9 @@ inline args::FlatArgs flat_args(const Step& s, const ValueRef& out) {
   return a;
 }
 
+// args::Function of an activation. UnsupportedError where no kernel has it.
+uint32_t function_of(graph::Activation activation);
+
 // The last four buffers of kernels that can round their result: it is floats or it is rounded.
 struct Result {
   Address y;

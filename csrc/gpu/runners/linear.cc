@@ -8,9 +8,9 @@
 namespace oxibonsai::gpu {
 namespace {
 
-// Of gpu/kernels/gemv.h, gemm.h and linear_float.h.
-constexpr int64_t kGemvRows = 16, kFloatRows = 8, kGemmTile = 64;
-constexpr uint32_t kGemvThreads = 128, kGemmThreads = 256, kFloatThreads = 128;
+// Of gpu/kernels/gemm.h and linear_float.h.
+constexpr int64_t kFloatRows = 8, kGemmTile = 64;
+constexpr uint32_t kGemmThreads = 256, kFloatThreads = 128;
 // Tokens of a block of threads, besides one.
 constexpr int64_t kFewGemvTokens = 4, kMostGemvTokens = 8;
 constexpr int64_t kHadamardValues = 8192, kHadamardChunk = 1024;

@@ -28,6 +28,10 @@ struct Product {
   bool single = false;  // each panel has one row at most
 };
 
+// Rows of a block of threads of gemv, and its threads (gpu/kernels/gemv.h).
+constexpr int64_t kGemvRows = 16;
+constexpr uint32_t kGemvThreads = 128;
+
 // x of a product, which is int8 for integer weights.
 inline void set_input(const Step& s, const ValueRef& x, Product* p) {
   if (x.type == graph::ValueType::kInt8)

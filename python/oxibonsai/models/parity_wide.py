@@ -27,6 +27,8 @@ from oxibonsai.models.parity_steps import (
 WIDE_COLUMNS = (4096, 12288)
 # Rows of weights: two blocks of threads, of which the second is not full.
 _MATRIX_ROWS = 17
+# Rows of a matrix whose result is rounded together with its product: two groups.
+_JOINED_ROWS = 64
 _TOP, _TOP_ROWS = 33, (1, 3)
 # More than one block of the search, and equal values in each.
 _VOCABULARY, _EQUAL_FROM = 4300, 2200
@@ -105,7 +107,11 @@ def heads_of(heads: int, kv_heads: int, dim: int, *, norms: bool) -> Describe:
 
 
 def _feed_forward(quant_type: str, cols: int, importance: bool) -> Describe:
-    """Return what describes norm, two matrices of one launch, their gate, and a sum behind another."""
+    """Return what describes norm, two matrices of one launch, their gate, and a sum behind another.
+
+    Besides, products that GPUs join with the activation or the norm that reads them, which are rounded
+    for a third matrix.
+    """
 
     def describe(b: Builder) -> None:
         x, wide = b.input("x", cols), b.input("wide", cols)
@@ -121,6 +127,16 @@ def _feed_forward(quant_type: str, cols: int, importance: bool) -> Describe:
         down = random_matrix(_MATRIX_ROWS, cols, quant_type, importance=importance, name="down")
         (y,) = b.linear(hidden, down, add=first)
         b.output("y", b.select_outputs(y))
+        joined = [
+            random_matrix(_JOINED_ROWS, cols, quant_type, importance=importance, name=name)
+            for name in ("joined gate", "joined up", "normed")
+        ]
+        unit = b.swiglu(*b.linear(normed, *joined[:2], bias=[None, random_values(_JOINED_ROWS)]))
+        (row,) = b.linear(normed, joined[2], add=b.input("residual", _JOINED_ROWS))
+        row = b.rms_norm(row, 1.0 + 0.1 * random_values(_JOINED_ROWS), 1e-6)
+        for name, rounded in (("gated", unit), ("normed", row)):
+            (result,) = b.linear(rounded, random_matrix(_MATRIX_ROWS, _JOINED_ROWS, "Q8_0"))
+            b.output(name, result)
 
     return describe
 
