@@ -198,6 +198,8 @@ class Group:
             self.fail(reason)
             on_failure()
 
+        if self._detector is not None:  # of the model before; two would share a connection
+            self._detector.stop()
         self._detector = FailureDetector(self.store, self.rank, self.layout.world, failed)
 
     @contextmanager
