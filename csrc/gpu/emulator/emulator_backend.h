@@ -10,7 +10,8 @@ namespace oxibonsai::gpu::emulator {
 // A device whose memory is the machine's and whose kernels are emulated. Fresh memory is garbage.
 class EmulatorBackend : public Backend {
  public:
-  explicit EmulatorBackend(Options options = {}, Capabilities capabilities = {Int8Mma::k16x8x32, true},
+  explicit EmulatorBackend(Options options = {},
+                           Capabilities capabilities = {Int8Mma::k16x8x32, true},
                            int64_t memory = int64_t{4} << 30);
 
   std::string name() const override { return "emulator"; }
