@@ -225,10 +225,11 @@ def norm_waits(threads: int) -> float:
     """Cycles in which a block waits that norms a row and rounds it.
 
     64 threads have HIDDEN / 64 values each, 16 of them in flight, and a chain of as many fmas, of four
-    cycles; then all threads read the row and its weights, and a warp rounds four groups at once.
+    cycles; then all threads read the row, and in each round a thread reads weights and rounds four values
+    with its warp's others, which are four groups.
     """
-    chain = HIDDEN // 64
-    return (chain // 16 + 2) * L2 + chain * 4 + HIDDEN // threads / 4 * ROUND
+    chain, rounds = HIDDEN // 64, HIDDEN / threads / 4
+    return (chain // 16 + 1) * L2 + chain * 4 + rounds * (L2 + ROUND)
 
 
 def joined(work: Work, waits: float) -> Work:

@@ -57,15 +57,15 @@ INLINE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
 // c and the products of four pairs of int8.
 INLINE int32_t dot4(uint32_t a, uint32_t b, int32_t c) { return __dp4a(int32_t(a), int32_t(b), c); }
 
-// Adds 1 and returns what was there. The block that sees the last of several numbers sees all that
-// the blocks of the others wrote before, where a BARRIER() stands on either side.
+// Adds 1 and returns what was there. The block that gets the last of several numbers sees, behind
+// see_others(), all that the blocks of the others wrote before, where a BARRIER() stands on either
+// side. Only that block pays for the second fence, which empties the first-level cache.
 #define HAS_COUNT_UP 1
 INLINE uint32_t count_up(uint32_t* counter) {
   __threadfence();
-  const uint32_t before = atomicAdd(counter, 1u);
-  __threadfence();
-  return before;
+  return atomicAdd(counter, 1u);
 }
+INLINE void see_others() { __threadfence(); }
 
 // A 16 x 8 tile of int32 sums, of 16 rows of A and 8 columns of B with 32 int8 each, the layout of
 // mma.sync: lane 4g + i has of A the bytes 4i .. 4i + 3 of row g (a[0]) and row g + 8 (a[1]), and

@@ -51,6 +51,7 @@ INLINE int32_t dot4(uint32_t a, uint32_t b, int32_t c) {
 // Blocks run one after the other.
 #define HAS_COUNT_UP 1
 INLINE uint32_t count_up(uint32_t* counter) { return (*counter)++; }
+INLINE void see_others() {}
 
 #define HAS_MMA_16 1
 #define HAS_MMA_8 1

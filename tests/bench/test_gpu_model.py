@@ -96,9 +96,9 @@ def test_the_work_of_merging() -> None:
 
 
 def test_the_work_of_a_last_block() -> None:
-    # Four trips for a chain of 64 values and two for the row, its fmas, then 32 or 16 groups a warp.
-    assert gpu_model.norm_waits(128) == 6 * 270 + 64 * 4 + 8 * 400
-    assert gpu_model.norm_waits(256) == 6 * 270 + 64 * 4 + 4 * 400
+    # Four trips for a chain of 64 values and one for the row, its fmas, then rounds with a trip each.
+    assert gpu_model.norm_waits(128) == 5 * 270 + 64 * 4 + 8 * 670
+    assert gpu_model.norm_waits(256) == 5 * 270 + 64 * 4 + 4 * 670
     work = gpu_model.Work(7, 1, 2, 3)
     assert gpu_model.joined(work, 100) == gpu_model.Work(7, 1, 2, 3, after=2 * 270 + 100)
     tiles, one = gpu_model.attend(counts(), 1, 600), gpu_model.attend_one(counts(), 600)

@@ -10,7 +10,10 @@ INLINE bool is_last_block(GLOBAL uint32_t* counter, uint32_t blocks, GROUP uint3
   BARRIER();  // all threads have written
   if (thread_id == 0) {
     last[0] = count_up(counter) + 1 == blocks;
-    if (last[0]) *counter = 0;
+    if (last[0]) {
+      see_others();
+      *counter = 0;
+    }
   }
   BARRIER();
   return last[0] != 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from oxibonsai.models.parity_graphs import graph_of
 from oxibonsai.models.parity_steps import (
     DECODING,
     GPU_ROW_COUNTS,
+    LONG_DECODING,
     Span,
     Step,
     StepMaker,
@@ -124,9 +126,9 @@ def _compare_as_served(
         kernels |= launched
         different += [f"{name} over long contexts"] if differ else []
     for shape in _head_shapes([op for _, op in attending]) if "rope" in graph.ops else ():
-        for norms in (True, False):
-            joined = graph_of(heads_of(*shape, norms=norms))
-            differ, launched = compare_steps(joined, device, definition, kv_type, DECODING)
+        for norms, limited in product((True, False), repeat=2):
+            joined = graph_of(heads_of(*shape, norms=norms, limited=limited))
+            differ, launched = compare_steps(joined, device, definition, kv_type, LONG_DECODING)
             kernels |= launched
             different += ["attention with what is joined with it"] if differ else []
     if model.config.generates:

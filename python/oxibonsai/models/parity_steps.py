@@ -43,6 +43,8 @@ DECODING: list[Step] = [
     [Span(1, 517), Span(1, 70), Span(1, 3)],
     [Span(1, 64), Span(5, 520), Span(1, 130)],
 ]
+# Besides, a token with more parts behind it than are merged at once.
+LONG_DECODING: list[Step] = [*DECODING, [Span(1, 2100)]]
 
 
 class StepMaker:

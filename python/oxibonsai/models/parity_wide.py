@@ -7,6 +7,7 @@ sequences, caches of every type, replayed steps, and the search for the largest 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,8 @@ from oxibonsai.errors import UnsupportedError
 from oxibonsai.graph import Builder, RopeConfig
 from oxibonsai.models.parity_graphs import Describe, graph_of, random_matrix, random_values
 from oxibonsai.models.parity_steps import (
-    DECODING,
     GPU_ROW_COUNTS,
+    LONG_DECODING,
     REPEATS,
     Step,
     compare_steps,
@@ -67,11 +68,18 @@ def _cases(device: Device, definition: Device, columns: tuple[int, ...]) -> Iter
     for kv_type in _core.KV_TYPES:
         for name, describe in (
             ("norms and rope", heads_of(8, 2, 64, norms=True)),
+            (
+                "rope, in a window with soft-cap and sinks",
+                heads_of(8, 2, 64, norms=False, limited=True),
+            ),
             ("interleaved rope", heads_of(4, 4, 128, norms=False)),
             ("wide heads", heads_of(2, 1, 160, norms=False)),
             ("wider heads", heads_of(2, 1, 320, norms=False)),
         ):
-            yield f"attention behind {name}, {kv_type} cache", case(describe, DECODING, kv_type)
+            yield (
+                f"attention behind {name}, {kv_type} cache",
+                case(describe, LONG_DECODING, kv_type),
+            )
     yield "the largest values", lambda: compare_top(device, definition)
     for cols in columns:
         for quant_type, importance in _core.encoders().items():
@@ -82,7 +90,9 @@ def _cases(device: Device, definition: Device, columns: tuple[int, ...]) -> Iter
             )
 
 
-def heads_of(heads: int, kv_heads: int, dim: int, *, norms: bool) -> Describe:
+def heads_of(
+    heads: int, kv_heads: int, dim: int, *, norms: bool, limited: bool = False
+) -> Describe:
     """Return what describes attention with the ops before and behind it that devices join with it.
 
     Args:
@@ -90,7 +100,11 @@ def heads_of(heads: int, kv_heads: int, dim: int, *, norms: bool) -> Describe:
         kv_heads: Of keys and values.
         dim: Of each head.
         norms: Queries and keys are normed; otherwise their rope is the interleaved one.
+        limited: Attention has a window, a soft-cap and sinks.
     """
+    limits: dict[str, Any] = {}
+    if limited:
+        limits = {"window": 100, "softcap": 5.0, "sinks": random_values(heads)}
 
     def describe(b: Builder) -> None:
         kv = kv_heads * dim
@@ -99,7 +113,7 @@ def heads_of(heads: int, kv_heads: int, dim: int, *, norms: bool) -> Describe:
             q, k = (b.head_norm(x, random_values(n, dim)[0], 1e-6) for n, x in ((1, q), (2, k)))
         rope = RopeConfig(dim, theta=10000.0, interleaved=not norms)
         q, k = b.rope(q, rope, dim), b.rope(k, rope, dim)
-        out = b.attention(q, k, v, layer=0, head_dim=dim, scale=dim**-0.5)
+        out = b.attention(q, k, v, layer=0, head_dim=dim, scale=dim**-0.5, **limits)
         (y,) = b.linear(out, random_matrix(_MATRIX_ROWS, heads * dim, "Q8_0"))
         b.output("y", b.select_outputs(y))
 
