@@ -169,9 +169,15 @@ def test_layers_are_rounded_for_a_text_and_types_chosen(source: Path, tmp_path: 
     ]
     assert 8 * sum(t.nbytes for t in chosen) <= 3 * sum(int(np.prod(t.shape)) for t in chosen)
     assert len({t.quant_type for t in chosen}) > 1
-    quantize(
-        GgufModel.open(source), plain, "q4_0", patterns=[(f"^{n}$", t) for n, t in types.items()]
+    sizes = {t.name: t.shape[-1] for t in file.tensors if t.name in types}
+    even = Imatrix(
+        {
+            name: Entry(np.ones((1, n), np.float32), np.ones(1, np.float32))
+            for name, n in sizes.items()
+        }
     )
+    patterns = [(f"^{n}$", t) for n, t in types.items()]
+    quantize(GgufModel.open(source), plain, "q4_0", patterns=patterns, imatrix=even)
     others = GgufModel.open(plain)
     for name in types:
         same = np.array_equal(file.tensor_bytes(name), others.tensor_bytes(name))
