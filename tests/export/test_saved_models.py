@@ -21,6 +21,7 @@ pytest.importorskip("transformers", reason="needs transformers and torch (extra:
 import conversions
 import dense_models as dm
 import expert_models as em
+import own_models
 import recurrent_models as rm
 import remote_folders
 import safetensors.numpy
@@ -36,7 +37,7 @@ ALIKE = (
     "phi3-partial", "olmo-tied", "granite-biases", "starcoder2-window", "gptneox-sequential",
     "stablelm-biases", "command-r-plus", "glm4-biases", "exaone4-windows", "ernie4_5-biases",
     "arcee", "jais2", "seed-oss", "hunyuan-dense", "gptj", "starcoder", "chatglm", "smollm3",
-    "nanbeige-without-norms",
+    "nanbeige-without-norms", "gptneo", "mixture-of-depths-all",
     "mpt-clipped", "bloom-six-heads", "granitemoe", "glm4moe-plain", "deepseek2-groups", "mistral4",
     "olmoe", "phimoe", "qwen2moe", "hunyuan-moe", "minimax-m2", "llama4-dense-between", "lfm2moe",
     "mamba falcon", "mamba2 groups, tied", "jamba without experts", "falcon-h1 normed", "nemotron_h",
@@ -54,6 +55,7 @@ _AUTOMATIC = transformers.AutoModelForCausalLM
 _OTHER_CLASSES = {
     "Mistral4": transformers.Mistral4ForCausalLM,
     "Nanbeige": transformers.LlamaForCausalLM,
+    **{kind: model for kind, (_, model) in own_models.CLASSES.items()},
 }
 DECODERS = [f for f in all_families() if f.kind and f.task == "ForCausalLM"]
 OF_OTHER_TESTS = {"llama", "qwen2", "qwen3", "gemma3_text", "rwkv7"}

@@ -35,7 +35,7 @@ class Case:
 
     Attributes:
         name: Of the test.
-        kind: Transformers' ``KINDConfig`` and ``KINDForCausalLM``.
+        kind: Transformers' ``KINDConfig`` and ``KINDForCausalLM``, or one of ``own_models``.
         options: Of the configuration, beside the common sizes; ``...`` takes a size away.
         extra: Keys of ``config.json`` that transformers no longer writes but published files have.
         ids: How many of ``IDS`` the test reads.
@@ -67,18 +67,12 @@ def random_values(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
 def save(case: Case, folder: Path) -> Any:
     """Writes the folder, without a tokenizer, and returns transformers' model in float32."""
     import torch
-    import transformers
 
-    known = "Llama" if case.kind == "Nanbeige" else case.kind  # see loop()
-    config_class: Callable[..., Any] = getattr(transformers, f"{known}Config")
+    config_class, kind = classes(case.kind)
     options = copy.deepcopy(dict(case.options))  # configurations change what they are given
     sizes = {k: v for k, v in {**_SIZES, **options}.items() if v is not ...}
     config = config_class(**sizes)
     config._attn_implementation = "eager"
-    # Not all kinds are known to the automatic class.
-    kind: Callable[..., Any] = getattr(
-        transformers, f"{known}ForCausalLM", transformers.AutoModelForCausalLM.from_config
-    )
     model = kind(config).float().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -98,6 +92,21 @@ def save(case: Case, folder: Path) -> Any:
     if case.kind == "Nanbeige":
         loop(model, case.extra)
     return model
+
+
+def classes(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What makes the configuration and the model of a kind."""
+    import own_models
+    import transformers
+
+    if kind in own_models.CLASSES:
+        return own_models.CLASSES[kind]
+    known = "Llama" if kind == "Nanbeige" else kind  # see loop()
+    # Not all kinds are known to the automatic class.
+    automatic = transformers.AutoModelForCausalLM.from_config
+    return getattr(transformers, f"{known}Config"), getattr(
+        transformers, f"{known}ForCausalLM", automatic
+    )
 
 
 def loop(model: Any, config: Mapping[str, Any]) -> None:
@@ -174,8 +183,17 @@ _GROWING = {
     "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
     "llama_4_scaling_beta": 0.3,
 }  # fmt: skip
+_GPT_NEO = {
+    "num_layers": LAYERS, "num_heads": HEADS, "num_hidden_layers": ..., "num_attention_heads": ...,
+    "num_key_value_heads": ..., "window_size": 24,
+}  # fmt: skip
+_DEPTHS = {"num_hidden_layers": 4, "mod_interval": 2, "mod_capacity": 0.5}
 _HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 _LOCAL = {"num_hidden_layers": 4, "sliding_window": 24}
+
+
+def _own(kind: str, model_type: str) -> dict[str, Any]:
+    return {"architectures": [f"{kind}ForCausalLM"], "model_type": model_type}
 
 
 def _rope(**parameters: Any) -> dict[str, Any]:
@@ -377,6 +395,26 @@ CASES: list[Case] = [
             "altup_num_inputs": 4,
         },
         differences=("activation_sparsity_scale",),  # in its last bit
+    ),
+    Case(
+        "gptneo",
+        "GPTNeo",
+        {**_GPT_NEO, "attention_types": [[["global", "local"], 1]]},
+        converted_by_llama_cpp=False,
+    ),
+    Case(
+        "mixture-of-depths",
+        "MixtureOfDepths",
+        _DEPTHS,
+        _own("MixtureOfDepths", "mixture_of_depths"),
+        converted_by_llama_cpp=False,
+    ),
+    Case(
+        "mixture-of-depths-all",
+        "MixtureOfDepths",
+        {**_DEPTHS, "mod_interval": 1, "head_dim": 32, "tie_word_embeddings": True},
+        _own("MixtureOfDepths", "mixture_of_depths"),
+        converted_by_llama_cpp=False,
     ),
     Case("mistral3", "Ministral3", {"head_dim": 16, "rope_parameters": _GROWING}),
 ]

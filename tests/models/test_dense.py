@@ -215,6 +215,13 @@ def test_an_adapter_of_a_fused_tensor_changes_each_of_its_parts(
         ("apertus", "xielu.eps", (np.full(2, np.inf, np.float32), "arr[f32]"), "within -64"),
         ("phi3", "phi3.rope.scaling.type", ("longrope", "str"), "rope_factors_long"),
         ("mpt", "mpt.attention.max_alibi_bias", (0.0, "f32"), "learned positions"),
+        ("gptneo", "gptneo.attention.sliding_window_pattern", ([True], "arr[bool]"), "2 layers"),
+        (
+            "mixture-of-depths",
+            "mixture-of-depths.depth_router.capacity",
+            (1.5, "f32"),
+            "1.5 is more than all tokens",
+        ),
     ],
 )
 def test_a_key_that_makes_no_sense_is_one_typed_error(

@@ -89,7 +89,7 @@ def starcoder_tensors(c: Config) -> Iterator[Entry]:
     return tensors(c, {})
 
 
-def embed(g: Builder, c: Config, w: Weights) -> Value:
+def embed(g: Builder, c: LayerNormDecoder, w: Weights) -> Value:
     """Return the rows of the token table, plus those of the positions."""
     positions = w.matrix("position_embd", c.max_position_embeddings, c.hidden_size)
     return g.add(g.embed(w.embedding(c)), g.embed_positions(positions))

@@ -69,8 +69,9 @@ of yours; `tests/truth/make/make_architecture_table.py` writes the table. For en
 and Grok differ more from llama.cpp than the others, because its GELU is a table of float16 values.
 PLaMo 2 is compared with attention in its first layer, because llama.cpp 0.3.36 does not end where that
 has none, as in the published models; those are compared with a computation of their definition in
-float64. `nanbeige` is compared with transformers' Llama, whose layers run as often as the model's do. `t5`
-is the encoder with its decoder.
+float64. `nanbeige` is compared with transformers' Llama, whose layers run as often as the model's do;
+`mixture-of-depths` with its layers, some of which get a choice of tokens (`tests/models/own_models.py`).
+`t5` is the encoder with its decoder.
 
 *Runs as llama.cpp*: llama.cpp's converter makes a file of a random model, and `oxibonsai run` and
 llama.cpp continue a text of 70 characters with the likeliest tokens. The number is that of files, then
@@ -79,6 +80,22 @@ that leads the next by less than 0.2 % of the largest logit. Without a number: a
 that llama.cpp's converter or transformers cannot make, or that llama.cpp does not run as transformers
 does. `tests/truth/make/make_llama_cpp_runs.py` repeats this with an installed llama.cpp, and says why
 models are left out.
+
+`gptneo` has windows in every other layer. `mixture-of-depths` (arXiv 2404.02258) is Llama, every
+`mod_interval`-th layer of which has a router, a row of weights `model.layers.N.mod_router.weight`, which
+gives each token a number. Training takes the share `mod_capacity` of a text's tokens with the largest
+numbers, which depends on tokens that come later. A decoder has to choose before it knows those, so that a
+token goes through the layer if its number is above zero: that is where the paper's auxiliary loss (a
+sigmoid of 0.5) puts the boundary of the share, and it needs no further weights, as a predictor would. What
+the layer adds is multiplied by the number; tokens that pass a layer by are not seen in it. `mod_capacity`
+is kept and changes nothing: how many tokens go through a layer is up to the text. All tokens are
+computed, so that a step is not faster than Llama's.
+
+Not run are Qwen4-Exp (`qwen4exp`), GLM-5.3-Flash (`glm5-next`) and Kimi K3 (`kimi-k3`), which llama.cpp's
+sources in llama-cpp-python 0.3.36 describe, and transformers 5.23 the first two. Qwen4-Exp and GLM need
+several residual streams and attention to keys that an index chooses, Qwen4-Exp also embeddings of hashed
+n-grams; Kimi K3 needs attention to the results of earlier layers and experts of a narrower width than the
+model's. Of Kimi K3.1 we found no description of its own in either of them.
 
 | architecture | structures | compared with | distance | same bytes | runs as llama.cpp |
 | --- | --- | --- | --- | --- | --- |
