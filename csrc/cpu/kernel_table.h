@@ -7,6 +7,7 @@
 
 #include "graph/activation.h"
 #include "graph/conv_block.h"
+#include "graph/key_pattern.h"
 #include "graph/kv_types.h"
 #include "quant/quant_type.h"
 
@@ -98,6 +99,10 @@ struct AttendArgs {
   // none does.
   const float* position_bias[kMaxQueries];
   int reach;
+  // What queries see of their windows, if not all; null: all. `base` is the part's first position.
+  const graph::KeyPattern* pattern;
+  int window, base;
+  int head[kMaxQueries];
   float* max;  // [queries]: largest score
   float* sum;  // [queries]: sum of exp(score - max); 0 for an empty range
   float* out;  // [queries, value_stride]: sum of exp(score - max) * value

@@ -55,6 +55,20 @@ KeyRange block_range(const LocalMask& m, int32_t position, int32_t count, int in
   return {last * size, count};
 }
 
+void check_pattern(const Attend& op, const Checker& c) {
+  const KeyPattern& p = op.pattern;
+  c.require(p.dilation > 0 && p.global_tokens >= 0 && p.block_size >= 0 && p.block_stride >= 0 &&
+                p.head_step >= 0 && p.first_head >= 0,
+            "a dilation is not above 0, or a number of a pattern of keys is negative");
+  c.require(!p.any() || op.window > 0, "a pattern of keys is that of a window");
+  c.require((p.block_size > 0) == (p.block_stride > 0),
+            "blocks need a stride, and a stride blocks");
+  c.require(p.block_size > 0 || (p.head_step == 0 && p.first_head == 0),
+            "heads differ in the blocks that they see, but there are none");
+  c.require(p.block_size == 0 || (p.dilation == 1 && op.window % p.block_size == 0),
+            "a window of blocks has gaps or ends inside of one");
+}
+
 }  // namespace
 
 int LocalMask::ranges() const {
@@ -126,6 +140,7 @@ std::vector<Value> infer(const Attend& op, const Checker& c) {
             "attention to a part of the positions has no window and no chunks");
   c.require(c.value(op.q).cols == static_cast<int64_t>(op.heads) * layer.key_dim,
             "q has another width than the pages");
+  check_pattern(op, c);
   check_biases(op.slopes, op.position_bias, op.heads, c);
   if (op.sinks != nullptr) c.vector(op.sinks, op.heads);
   return {{tokens(), static_cast<int64_t>(op.heads) * layer.value_dim}};

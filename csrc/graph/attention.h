@@ -1,6 +1,7 @@
 #pragma once
 
 #include "graph/check.h"
+#include "graph/key_pattern.h"
 
 namespace oxibonsai::graph {
 
@@ -75,6 +76,7 @@ struct Attend {
   // [heads, 2 * reach + 1] or null: joins a score, by key - query position within -reach and reach.
   Vector position_bias = {};
   KeyPart part = KeyPart::kAll;
+  KeyPattern pattern = {};
   ValueId out = kNoValue;
 
   template <class F>
@@ -90,6 +92,12 @@ struct Attend {
         .takes("chunk", chunk, kOptional)
         .takes("position_bias", position_bias, kOptional)
         .takes("part", part, kOptional)
+        .takes("dilation", pattern.dilation, kOptional)
+        .takes("global_tokens", pattern.global_tokens, kOptional)
+        .takes("block_size", pattern.block_size, kOptional)
+        .takes("block_stride", pattern.block_stride, kOptional)
+        .takes("head_step", pattern.head_step, kOptional)
+        .takes("first_head", pattern.first_head, kOptional)
         .makes("out", out);
   }
 };

@@ -222,11 +222,14 @@ class Partitioner {
     const int64_t units = query_units(layer, op, ranks_);
     if (units == 0) return replicate(op);
     const ValueId out = op.out;
+    const int heads = op.heads;
     op.q = part(op.q, units);
     op.heads = static_cast<int>(width(op.heads, units));
     op.slopes = own_part(op.slopes, units);
     op.sinks = own_part(op.sinks, units);
     op.position_bias = own_part(op.position_bias, units);
+    if (op.pattern.block_size > 0)
+      op.pattern.first_head = static_cast<int>(own(heads, units).first);
     add_part(op, out, units);
   }
 

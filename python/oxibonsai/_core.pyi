@@ -278,6 +278,12 @@ class Graph:
         chunk: int = 0,
         position_bias: _Floats | None = None,
         part: str = "all",
+        dilation: int = 1,
+        global_tokens: int = 0,
+        block_size: int = 0,
+        block_stride: int = 0,
+        head_step: int = 0,
+        first_head: int = 0,
     ) -> Value: ...
     def attend_local(
         self,

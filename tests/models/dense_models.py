@@ -187,6 +187,19 @@ _GPT_NEO = {
     "num_layers": LAYERS, "num_heads": HEADS, "num_hidden_layers": ..., "num_attention_heads": ...,
     "num_key_value_heads": ..., "window_size": 24,
 }  # fmt: skip
+_PHI3_SMALL = {
+    "ff_intermediate_size": FF, "intermediate_size": ..., "layer_norm_epsilon": 1e-5,
+    "hidden_act": "gegelu", "gegelu_limit": 2.0, "ff_dim_multiplier": None, "mup_use_scaling": True,
+    "mup_attn_multiplier": 2.5, "mup_embedding_multiplier": 3.0, "mup_width_multiplier": 0.5,
+    "rope_embedding_base": 1e4, "rope_position_scale": 1.0, "tie_word_embeddings": True,
+    "blocksparse_block_size": 8, "blocksparse_num_local_blocks": 2, "blocksparse_vert_stride": 3,
+    "blocksparse_homo_head_pattern": False, "dense_attention_every_n_layers": 2,
+    "num_hidden_layers": 3, "dummy_token_indices": [],
+}  # fmt: skip
+_DILATED = {
+    "num_hidden_layers": 4, "attention_window": [20, 9, 0, 4], "attention_dilation": [1, 3, 1, 7],
+    "global_tokens": 0,
+}  # fmt: skip
 _DEPTHS = {"num_hidden_layers": 4, "mod_interval": 2, "mod_capacity": 0.5}
 _HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 _LOCAL = {"num_hidden_layers": 4, "sliding_window": 24}
@@ -400,6 +413,27 @@ CASES: list[Case] = [
         "gptneo",
         "GPTNeo",
         {**_GPT_NEO, "attention_types": [[["global", "local"], 1]]},
+        converted_by_llama_cpp=False,
+    ),
+    Case("phi3small", "Phi3Small", _PHI3_SMALL, converted_by_llama_cpp=False),
+    Case(
+        "phi3small-strides",
+        "Phi3Small",
+        {**_PHI3_SMALL, "blocksparse_vert_stride": 8, "dense_attention_every_n_layers": None},
+        converted_by_llama_cpp=False,
+    ),
+    Case(
+        "phi3small-alike",
+        "Phi3Small",
+        {**_PHI3_SMALL, "blocksparse_homo_head_pattern": True, "tie_word_embeddings": False},
+        converted_by_llama_cpp=False,
+    ),
+    Case("dilated", "Dilated", _DILATED, _own("Dilated", "dilated"), converted_by_llama_cpp=False),
+    Case(
+        "dilated-global",
+        "Dilated",
+        {**_DILATED, "global_tokens": 5, "rope_parameters": LLAMA3},
+        _own("Dilated", "dilated"),
         converted_by_llama_cpp=False,
     ),
     Case(

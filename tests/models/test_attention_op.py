@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import tiny_model
 from oxibonsai import _core
 from oxibonsai.errors import RequestError
-from oxibonsai.graph import Builder
+from oxibonsai.graph import Builder, KeyPattern
 
 HEAD_DIM, SCALE = 64, 0.125
 HEADS = tiny_model.HIDDEN // HEAD_DIM
@@ -90,9 +91,16 @@ class Projected:
     """Queries, keys and values that are inputs of the graph, each of any width."""
 
     def __init__(
-        self, layer: _core.PagedLayer, heads: int, *, window: int = 0, sinks: Rows | None = None
+        self,
+        layer: _core.PagedLayer,
+        heads: int,
+        *,
+        window: int = 0,
+        sinks: Rows | None = None,
+        pattern: KeyPattern | None = None,
     ) -> None:
         self.layer, self.heads, self.window, self.sinks = layer, heads, window, sinks
+        self.pattern = pattern
         g = Builder()
         q = g.input("q", heads * layer.key_dim)
         k = g.input("k", layer.kv_heads * layer.key_dim)
@@ -107,6 +115,7 @@ class Projected:
             scale=layer.key_dim**-0.5,
             window=window,
             sinks=sinks,
+            pattern=pattern,
         )
         g.output("out", g.select_outputs(out))
         self.graph = g.graph
@@ -142,9 +151,8 @@ class Projected:
             v = self.inputs["v"][:n].astype(np.float64).reshape(n, -1, layer.value_dim)
         scores = np.einsum("qhd,khd->hqk", q, k.repeat(group, axis=1))
         scores *= layer.key_dim**-0.5
-        position = np.arange(n)
-        back = position[:, None] - position
-        scores[:, (back < 0) | ((self.window > 0) & (back >= self.window))] = -np.inf
+        for head in range(self.heads):
+            scores[head, ~self.seen(n, head)] = -np.inf
         if self.sinks is not None:
             column = np.broadcast_to(self.sinks[:, None, None], (self.heads, n, 1))
             scores = np.concatenate([scores, column], axis=2)
@@ -152,8 +160,33 @@ class Projected:
         weights /= weights.sum(-1, keepdims=True)
         return np.einsum("hqk,khd->qhd", weights[:, :, :n], v.repeat(group, axis=1)).reshape(n, -1)
 
+    def seen(self, n: int, head: int) -> npt.NDArray[np.bool_]:
+        """Which keys each query of a head sees, by the words of the papers: [queries, keys]."""
+        q, k = np.arange(n)[:, None], np.arange(n)[None, :]
+        causal, window, p = k <= q, self.window or n, self.pattern
+        if p is None:
+            return causal & (q - k < window)
+        if p.block_size:  # Phi-3-small's: some blocks before the query's, and strides of each head
+            blocks = q // p.block_size - k // p.block_size
+            strided = (k // p.block_size + 1 + head * p.head_step) % p.block_stride == 0
+            return causal & ((blocks < window // p.block_size) | strided | (k < p.global_tokens))
+        # Longformer's: gaps of dilation - 1 between the keys of a window, and the first tokens.
+        dilated = np.isin(q - k, np.arange(0, window, p.dilation))
+        return causal & (dilated | (k < p.global_tokens))
 
+
+PATTERNS = [
+    Projected(_core.PagedLayer(2, 32, 32), 4, window=90, pattern=pattern)
+    for pattern in (
+        KeyPattern(dilation=3),
+        KeyPattern(global_tokens=5),
+        KeyPattern(dilation=7, global_tokens=70),
+        KeyPattern(block_size=30, block_stride=4, head_step=1),
+        KeyPattern(block_size=45, block_stride=3, global_tokens=2),
+    )
+]
 SHAPES = [
+    *PATTERNS,
     Projected(_core.PagedLayer(2, 48, 32), 4),
     Projected(_core.PagedLayer(1, 16, 80), 3),
     Projected(_core.PagedLayer(1, 576, 512, value_in_key=True), 4),
@@ -165,6 +198,8 @@ SHAPES = [
 
 
 def _shape_name(p: Projected) -> str:
+    if (s := p.pattern) is not None:
+        return "-".join(f"{name}{n}" for name, n in asdict(s).items() if n > 1)
     kind = "in-key" if p.layer.value_in_key else "sinks" if p.sinks is not None else "values"
     return f"{p.layer.key_dim}-{p.layer.value_dim}-{kind}"
 
@@ -197,6 +232,13 @@ def test_values_of_any_width_have_the_same_bytes_in_every_tier_and_cut(
 def test_a_long_context_is_cut_among_threads_into_the_same_bytes(projected: Projected) -> None:
     alone = projected.run(_core.cpu.tiers()[0], 1, "f16", [699, 700])
     assert projected.run(_core.cpu.tiers()[0], 3, "f16", [699, 700]).tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("projected", PATTERNS, ids=_shape_name)
+def test_a_pattern_holds_over_many_parts_of_a_context(projected: Projected) -> None:
+    want = projected.expected(700)
+    got = projected.run(_core.cpu.tiers()[0], 2, "f32", [3, 650, 699, 700])
+    assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
 
 
 def _fp8(x: Rows) -> Rows:
@@ -256,3 +298,12 @@ def test_shapes_that_make_no_sense_are_refused() -> None:
         g.store_kv(k, None, plain)
     with pytest.raises(RequestError, match="vector"):
         g.attend(k, plain, 1, 1.0, sinks=np.zeros(2, np.float32))
+    for wrong, problem in (
+        ({"dilation": 0}, "a dilation is not above 0"),
+        ({"global_tokens": 2}, "a pattern of keys is that of a window"),
+        ({"window": 8, "block_size": 4}, "blocks need a stride"),
+        ({"window": 8, "head_step": 1}, "but there are none"),
+        ({"window": 6, "block_size": 4, "block_stride": 2}, "ends inside of one"),
+    ):
+        with pytest.raises(RequestError, match=problem):
+            g.attend(k, plain, 1, 1.0, **wrong)

@@ -176,6 +176,7 @@ struct Attention {
   int32_t block = 0;  // the last rows of the step, which see each other
   int32_t pages = 37;
   bool infinite = false;  // the values of the last row, which the others don't see
+  graph::KeyPattern pattern = {};
 };
 
 std::string name_of(const Attention& a) {
@@ -210,6 +211,7 @@ graph::Graph attention_graph(std::mt19937& random, const Attention& a, bool atte
   op.scale = 0.3f;
   op.window = a.window;
   op.softcap = a.softcap;
+  op.pattern = a.pattern;
   if (a.slopes) op.slopes = vector_of(test::normal(random, static_cast<size_t>(a.heads), 0.1f));
   if (a.reach > 0)
     op.position_bias =
@@ -609,6 +611,14 @@ int main() {
   }
   for (const int32_t count : {3, 17})
     check_attention(random, {{1, 272, 260}, KvType::kF16, 5, 0, 0.0f, false, 10, count});
+  for (const int32_t count : {3, 20}) {
+    Attention a{{1, 32, 32}, KvType::kF16, 4, 96, 0.0f, true, 1100, count};
+    for (const graph::KeyPattern& pattern :
+         {graph::KeyPattern{5, 0}, {3, 7}, {1, 70}, {1, 0, 32, 6, 1}, {1, 0, 48, 40, 5, 3}}) {
+      a.pattern = pattern;
+      check_attention(random, a);
+    }
+  }
   constexpr auto kGlobal = graph::QueryPart::kGlobal, kOthers = graph::QueryPart::kOthers;
   check_local(random, {}, false, 0, 610);
   check_local(random, {true}, true, 12, 240);

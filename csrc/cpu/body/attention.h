@@ -108,6 +108,24 @@ inline void add_position_bias(const float* bias, int reach, int first, float* sc
     store(scores + v, add(load(scores + v), load(added + v)));
 }
 
+// Whether its pattern hides a position of the part from a query.
+inline bool is_hidden(const AttendArgs& a, int query, int position) {
+  return !a.pattern->sees(a.base + a.at[query], a.base + position, a.window, a.head[query]);
+}
+
+// Whether patterns hide all of a page from queries query .. query + Q - 1, which have scores
+// already: its weights are zeros, and change nothing.
+template <int Q>
+inline bool is_hidden_page(const AttendArgs& a, int query, int begin, const Range* seen) {
+  if (a.pattern == nullptr) return false;
+  for (int q = 0; q < Q; ++q) {
+    if (a.max[query + q] == kNoScore) return false;
+    for (int i = seen[q].begin; i < seen[q].end; ++i)
+      if (!is_hidden(a, query + q, begin + i)) return false;
+  }
+  return true;
+}
+
 // What joins a query's scores before the softmax; those of positions that it does not see become
 // kNoScore.
 inline void complete_scores(const AttendArgs& a, int query, int begin, Range seen, float* scores) {
@@ -120,6 +138,9 @@ inline void complete_scores(const AttendArgs& a, int query, int begin, Range see
   if (a.biased) add_slope(a.slope[query], begin - a.at[query], scores);
   if (a.position_bias[query] != nullptr)
     add_position_bias(a.position_bias[query], a.reach, begin - a.at[query], scores);
+  if (a.pattern != nullptr)
+    for (int i = seen.begin; i < seen.end; ++i)
+      if (is_hidden(a, query, begin + i)) scores[i] = oxibonsai::graph::kHiddenScore;
   for (int i = 0; i < seen.begin; ++i) scores[i] = kNoScore;
   for (int i = seen.end; i < kPagePositions; ++i) scores[i] = kNoScore;
 }
@@ -318,7 +339,7 @@ inline void attend_page(const AttendArgs& a, int query, int page) {
     for (int q = 0; q < Q; ++q) attend_page<Kv, 1>(a, query + q, page);
     return;
   }
-  if (shared.empty()) return;
+  if (shared.empty() || is_hidden_page<Q>(a, query, begin, seen.each)) return;
   // Meanwhile the values are fetched, and while those are added the next page's keys.
   tile_scores<Kv, Q>(a, query, a.keys[page], a.values[page], scores);
   float tile_max[Q], tile_sum[Q];

@@ -64,6 +64,7 @@ struct Shape {
   int chunk;      // 0: none
   float softcap;  // 0: none
   graph::Vector slopes, sinks, position_bias;
+  graph::KeyPattern pattern;
 
   int group() const { return heads / kv_heads; }
   // Of position_bias.
@@ -238,7 +239,9 @@ class AttentionRunner : public Runner {
   AttendArgs part_args(const Step& s, const Queries& b, int range_index, int part) const {
     AttendArgs a{};
     if (shape_.position_bias != nullptr) a.reach = shape_.reach();
-    const int base = part * kPartPositions;
+    if (shape_.pattern.any()) a.pattern = &shape_.pattern;
+    a.window = shape_.window;
+    const int base = a.base = part * kPartPositions;
     for (int i = 0; i < b.rows; ++i) {
       const KeyRange seen = range(s, b.row + i, range_index);
       for (int h = 0; h < b.heads; ++h, ++a.queries) {
@@ -246,6 +249,7 @@ class AttentionRunner : public Runner {
         a.first[a.queries] = std::max(seen.begin - base, 0);
         a.last[a.queries] = std::min(seen.end - base, kPartPositions);
         a.at[a.queries] = position(s, b.row + i) - base;
+        a.head[a.queries] = b.first_head + h;
         const auto head = static_cast<size_t>(b.first_head + h);
         if (shape_.slopes != nullptr) a.slope[a.queries] = (*shape_.slopes)[head];
         if (shape_.position_bias != nullptr)
@@ -456,6 +460,7 @@ class PagedAttentionRunner : public AttentionRunner {
     if (part_ == graph::KeyPart::kOwn) return s.span_of(row).encoded;
     const int at = position(s, row);
     if (shape().chunk > 0) return at / shape().chunk * shape().chunk;
+    if (shape().pattern.reaches_back()) return 0;
     return shape().window == 0 ? 0 : std::max(0, at + 1 - shape().window);
   }
   int end_seen(const Step& s, int64_t row) const {
@@ -545,9 +550,9 @@ RunnerPtr make_runner(const graph::StoreKv& op, const RunnerContext& c) {
 RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
   const ValueRef q = c.value(op.q);
   const graph::PagedLayer& layer = c.state->paged[static_cast<size_t>(op.layer)];
-  const Shape shape{op.heads,  layer.kv_heads, layer.key_dim,   layer.value_dim,
-                    op.scale,  op.window,      op.chunk,        op.softcap,
-                    op.slopes, op.sinks,       op.position_bias};
+  const Shape shape{op.heads,  layer.kv_heads, layer.key_dim,    layer.value_dim,
+                    op.scale,  op.window,      op.chunk,         op.softcap,
+                    op.slopes, op.sinks,       op.position_bias, op.pattern};
   return std::make_unique<PagedAttentionRunner>(shape, op, q, c.value(op.out), c.workspace);
 }
 
@@ -564,7 +569,8 @@ RunnerPtr make_runner(const graph::AttendLocal& op, const RunnerContext& c) {
                     0.0f,
                     op.slopes,
                     nullptr,
-                    op.position_bias};
+                    op.position_bias,
+                    {}};
   return std::make_unique<LocalAttentionRunner>(shape, op, q, k, c.value(op.v), c.value(op.out),
                                                 c.workspace);
 }

@@ -162,6 +162,8 @@ struct AttendArgs {
   uint32_t first_part, parts, first_run, last_run;
   uint32_t window;  // 0: none
   uint32_t chunk;   // 0: none
+  // As graph::KeyPattern has them.
+  uint32_t has_pattern, dilation, global_tokens, block_size, block_stride, head_step, first_head;
   uint32_t has_slopes, has_sinks;
   uint32_t has_position_bias, reach;  // 2 * reach + 1 values for each head
   uint32_t round;                     // the result goes to int8

@@ -26,6 +26,7 @@ struct Seen {
 INLINE uint32_t first_seen(ARGS(AttendArgs) args, GLOBAL const int32_t* views, uint64_t row) {
   const uint32_t own_end = uint32_t(views[3 * row]), begin = uint32_t(views[3 * row + 2]);
   if (args.chunk > 0) return (own_end - 1) / args.chunk * args.chunk;
+  if (args.global_tokens > 0 || args.block_size > 0) return begin;
   return larger(begin, args.window > 0 && own_end > args.window ? own_end - args.window : 0);
 }
 
@@ -50,9 +51,25 @@ INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count,
   }
 }
 
-// A score, with its soft-cap and its biases; the key is `distance` after the query.
+// graph::KeyPattern::sees().
+INLINE bool sees(ARGS(AttendArgs) args, uint32_t head, int32_t query, int32_t key) {
+  if (key < int32_t(args.global_tokens)) return true;
+  if (args.block_size == 0)
+    return query - key < int32_t(args.window) && (query - key) % int32_t(args.dilation) == 0;
+  const int32_t size = int32_t(args.block_size), block = key / size;
+  const uint64_t step = uint64_t(args.first_head + head) * args.head_step;
+  return query / size - block < int32_t(args.window) / size ||
+         (uint64_t(block) + 1 + step) % args.block_stride == 0;
+}
+
+// A score, with its soft-cap and its biases; the key, at position `key`, is `distance` after the
+// query.
 INLINE float final_score(ARGS(AttendArgs) args, float score, float slope,
-                         GLOBAL const float* by_position, uint32_t head, int32_t distance) {
+                         GLOBAL const float* by_position, uint32_t head, int32_t distance,
+                         int32_t key) {
+  // Of graph::kHiddenScore; positions behind the query's have no score that counts.
+  if (args.has_pattern != 0 && distance <= 0 && !sees(args, head, key - distance, key))
+    return -1e30f;
   if (args.softcap > 0.0f) score = args.softcap * tanh_of(quotient(score, args.softcap));
   if (args.has_slopes != 0) {
     const int32_t away = distance < 0 ? distance : -distance;
@@ -67,7 +84,8 @@ INLINE float final_score(ARGS(AttendArgs) args, float score, float slope,
 }
 
 // Scores of a warp's query, each kStride after the one before, to weights; the tile's largest
-// score, and to lane 0 its sum. `distance` is that of the tile's first key after the query.
+// score, and to lane 0 its sum. `distance` is that of the tile's first key, at position
+// `first_key`, after the query.
 struct TileSoftmax {
   float max, sum;
 };
@@ -75,10 +93,11 @@ struct TileSoftmax {
 template <uint32_t kStride>
 INLINE TileSoftmax weigh(ARGS(AttendArgs) args, GROUP float* scores, float slope,
                          GLOBAL const float* by_position, uint32_t head, int32_t distance,
-                         uint32_t first, uint32_t last, uint32_t lane) {
-  const int32_t at = distance + int32_t(lane);
-  float a = final_score(args, scores[lane * kStride], slope, by_position, head, at);
-  float b = final_score(args, scores[(lane + 32) * kStride], slope, by_position, head, at + 32);
+                         int32_t first_key, uint32_t first, uint32_t last, uint32_t lane) {
+  const int32_t at = distance + int32_t(lane), key = first_key + int32_t(lane);
+  float a = final_score(args, scores[lane * kStride], slope, by_position, head, at, key);
+  float b =
+      final_score(args, scores[(lane + 32) * kStride], slope, by_position, head, at + 32, key + 32);
   if (lane < first || lane >= last) a = -infinity();
   if (lane + 32 < first || lane + 32 >= last) b = -infinity();
   // As 16 lanes over the keys i, i + 16 ... do it.
@@ -413,7 +432,7 @@ INLINE void attend(ARGS(AttendArgs) args, GLOBAL const float* q, GLOBAL const ui
           int32_t(base + begin) - views[3 * (first_row + (own + i) / heads)] + 1;
       const TileSoftmax t =
           weigh<kOfWarp>(args, weights + i, args.has_slopes != 0 ? slopes[head] : 0.0f, by_position,
-                         head, distance, here[i].first, here[i].last, lane);
+                         head, distance, int32_t(base + begin), here[i].first, here[i].last, lane);
       factors[i] = merge_factors(state[i].max, t.max);
       state[i].sum =
           kOfTiles ? t.sum : fused(state[i].sum, factors[i].old_part, t.sum * factors[i].added);

@@ -157,12 +157,19 @@ class Attention {
  public:
   Attention(const ValueRef& q, const ValueRef& out, int heads, const graph::PagedLayer& layer,
             float scale, int window, int chunk, float softcap, const Biases& biases,
-            int64_t memory_limit)
+            int64_t memory_limit, const graph::KeyPattern& pattern = {})
       : q_(q), out_(out), layer_(layer), biases_(biases), memory_limit_(memory_limit) {
     check_dims(layer);
     args_.heads = static_cast<uint32_t>(heads);
     args_.window = static_cast<uint32_t>(window);
     args_.chunk = static_cast<uint32_t>(chunk);
+    args_.has_pattern = pattern.any();
+    args_.dilation = static_cast<uint32_t>(pattern.dilation);
+    args_.global_tokens = static_cast<uint32_t>(pattern.global_tokens);
+    args_.block_size = static_cast<uint32_t>(pattern.block_size);
+    args_.block_stride = static_cast<uint32_t>(pattern.block_stride);
+    args_.head_step = static_cast<uint32_t>(pattern.head_step);
+    args_.first_head = static_cast<uint32_t>(pattern.first_head);
     args_.softcap = softcap;
     args_.scale = scale;
     args_.has_slopes = biases.slopes.buffer != nullptr;
@@ -450,9 +457,9 @@ namespace {
 
 Attention attention_of(const graph::Attend& op, const RunnerContext& c) {
   const Biases biases = put_biases(c.constants, op.slopes, op.position_bias, op.sinks, op.heads);
-  return {c.value(op.q), c.value(op.out), op.heads, c.state->paged[static_cast<size_t>(op.layer)],
-          op.scale,      op.window,       op.chunk, op.softcap,
-          biases,        c.memory_limit};
+  return {c.value(op.q), c.value(op.out), op.heads,  c.state->paged[static_cast<size_t>(op.layer)],
+          op.scale,      op.window,       op.chunk,  op.softcap,
+          biases,        c.memory_limit,  op.pattern};
 }
 
 }  // namespace
@@ -464,7 +471,7 @@ RunnerPtr make_runner(const graph::Attend& op, const RunnerContext& c) {
 RunnerPtr joined_attention(const graph::PrepareHeads& heads, const graph::Attend& attend,
                            const RunnerContext& c) {
   if (attend.q != heads.out || attend.layer != heads.layer || !c.has_one_reader(heads.out) ||
-      attend.part != graph::KeyPart::kAll)
+      attend.part != graph::KeyPart::kAll || attend.pattern.any())
     return nullptr;
   // The last block of a head writes the result while those of other heads still read.
   const int out = c.value(attend.out).buffer;

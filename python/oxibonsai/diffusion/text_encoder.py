@@ -18,7 +18,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.devices import Device
 from oxibonsai.errors import FormatError, RequestError, UnsupportedError
 from oxibonsai.files.progress import Progress, counted
-from oxibonsai.graph import Builder, Value, Vector
+from oxibonsai.graph import Builder, KeyPattern, Value, Vector
 from oxibonsai.models import read_config
 from oxibonsai.models.weights import Weights
 from oxibonsai.tokenizer import Tokenizer
@@ -172,9 +172,10 @@ class _PromptBuilder(Builder):
         slopes: Vector | None = None,
         sinks: Vector | None = None,
         chunk: int = 0,
+        pattern: KeyPattern | None = None,
     ) -> Value:
         """Add causal attention among the tokens of the batch, of which padding is not seen."""
         assert v is not None
-        if window or softcap or chunk:
+        if window or softcap or chunk or pattern is not None:
             raise UnsupportedError("the text encoder has attention that only a cache serves")
         return self.attend_local(q, k, v, head_dim=head_dim, scale=scale, causal=True)

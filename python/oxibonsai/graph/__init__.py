@@ -2,6 +2,7 @@
 
 from oxibonsai.graph.builder import Builder, Routing
 from oxibonsai.graph.hadamard import HadamardRotation
+from oxibonsai.graph.key_pattern import KeyPattern
 from oxibonsai.graph.op_methods import Value, Vector
 from oxibonsai.graph.rope import AxialRope, RopeConfig, Rotation, section_axes
 
@@ -9,6 +10,7 @@ __all__ = [
     "AxialRope",
     "Builder",
     "HadamardRotation",
+    "KeyPattern",
     "RopeConfig",
     "Rotation",
     "Routing",

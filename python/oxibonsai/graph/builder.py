@@ -5,6 +5,7 @@ A model page calls the builder's ops once; no Python runs between two ops of a s
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from oxibonsai import _core
 from oxibonsai.errors import RequestError
 from oxibonsai.graph.hadamard import HadamardRotation
+from oxibonsai.graph.key_pattern import KeyPattern
 from oxibonsai.graph.op_methods import Value, Vector
 from oxibonsai.graph.recurrence import RecurrenceMethods
 from oxibonsai.graph.rope import Rotation
@@ -141,6 +143,7 @@ class Builder(RecurrenceMethods):
         slopes: Vector | None = None,
         sinks: Vector | None = None,
         chunk: int = 0,
+        pattern: KeyPattern | None = None,
     ) -> Value:
         """Return causal attention over the pages of ``layer``, which take k and v first.
 
@@ -158,6 +161,7 @@ class Builder(RecurrenceMethods):
             slopes: Of each head's linear biases: a score loses its slope times the key's distance.
             sinks: The score of one more key for each head, whose value is zero.
             chunk: A query sees no key before the multiple of this at or below its position; 0: all.
+            pattern: What a query sees of the window, and besides it; None: all of it.
         """
         paged = self.graph.paged_layers
         if layer == len(paged):
@@ -169,8 +173,9 @@ class Builder(RecurrenceMethods):
             raise RequestError(f"attention uses layer {layer} of the cache before {len(paged)}")
         self.graph.store_kv(k, v, layer)
         return self.graph.attend(
-            q, layer, q.cols // head_dim, scale, window, softcap, slopes, sinks, chunk
-        )
+            q, layer, q.cols // head_dim, scale, window, softcap, slopes, sinks, chunk,
+            **({} if pattern is None else asdict(pattern)),
+        )  # fmt: skip
 
     def attend_to(
         self,

@@ -100,10 +100,32 @@ class OpMethods:
         chunk: int = 0,
         position_bias: Vector | None = None,
         part: str = "all",
+        dilation: int = 1,
+        global_tokens: int = 0,
+        block_size: int = 0,
+        block_stride: int = 0,
+        head_step: int = 0,
+        first_head: int = 0,
     ) -> Value:
         """Return attention of q over the pages of a layer: [tokens, heads * value_dim]."""
         return self.graph.attend(
-            q, layer, heads, scale, window, softcap, slopes, sinks, chunk, position_bias, part
+            q,
+            layer,
+            heads,
+            scale,
+            window,
+            softcap,
+            slopes,
+            sinks,
+            chunk,
+            position_bias,
+            part,
+            dilation,
+            global_tokens,
+            block_size,
+            block_stride,
+            head_step,
+            first_head,
         )
 
     def gated(self, gate: Value, up: Value, activation: str) -> Value:

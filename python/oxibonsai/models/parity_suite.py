@@ -9,7 +9,7 @@ import numpy as np
 from oxibonsai import _core
 from oxibonsai.devices import Device
 from oxibonsai.errors import UnsupportedError
-from oxibonsai.graph import AxialRope, Builder, RopeConfig, section_axes
+from oxibonsai.graph import AxialRope, Builder, KeyPattern, RopeConfig, section_axes
 from oxibonsai.models.parity import compare_ops
 from oxibonsai.models.parity_graphs import Describe, graph_of, random_matrix, random_values
 from oxibonsai.models.parity_wide import WIDE_COLUMNS, compare_wide
@@ -53,6 +53,8 @@ def _suite() -> Iterator[tuple[str, Describe]]:
     yield "attention", _attention
     yield "attention with a window and a soft-cap", _windowed_attention
     yield "attention within chunks", _chunked_attention
+    yield "attention in a window with gaps", _dilated_attention
+    yield "attention to blocks", _strided_attention
     yield "attention with linear biases", _biased_attention
     yield "attention with sinks", _attention_with_sinks
     yield "latent attention", _latent_attention
@@ -138,6 +140,18 @@ def _chunked_attention(b: Builder) -> None:
     )
     q = b.temper(q, rope, _DIM)
     b.output("out", b.attention(q, k, v, layer=0, head_dim=_DIM, scale=0.125, chunk=17))
+
+
+def _dilated_attention(b: Builder) -> None:
+    pattern = KeyPattern(dilation=3, global_tokens=2)
+    out = b.attention(*_heads(b), layer=0, head_dim=_DIM, scale=0.125, window=12, pattern=pattern)
+    b.output("out", out)
+
+
+def _strided_attention(b: Builder) -> None:
+    pattern = KeyPattern(block_size=4, block_stride=3, head_step=1)
+    out = b.attention(*_heads(b), layer=0, head_dim=_DIM, scale=0.125, window=8, pattern=pattern)
+    b.output("out", out)
 
 
 def _biased_attention(b: Builder) -> None:

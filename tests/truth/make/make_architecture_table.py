@@ -70,8 +70,9 @@ and Grok differ more from llama.cpp than the others, because its GELU is a table
 PLaMo 2 is compared with attention in its first layer, because llama.cpp 0.3.36 does not end where that
 has none, as in the published models; those are compared with a computation of their definition in
 float64. `nanbeige` is compared with transformers' Llama, whose layers run as often as the model's do;
-`mixture-of-depths` with its layers, some of which get a choice of tokens (`tests/models/own_models.py`).
-`t5` is the encoder with its decoder.
+`dilated` and `mixture-of-depths` with its layers, each of which gets a mask or a choice of tokens;
+`phi3small` with its definition in torch (`tests/models/own_models.py`). `t5` is the encoder with its
+decoder.
 
 *Runs as llama.cpp*: llama.cpp's converter makes a file of a random model, and `oxibonsai run` and
 llama.cpp continue a text of 70 characters with the likeliest tokens. The number is that of files, then
@@ -81,7 +82,14 @@ that llama.cpp's converter or transformers cannot make, or that llama.cpp does n
 does. `tests/truth/make/make_llama_cpp_runs.py` repeats this with an installed llama.cpp, and says why
 models are left out.
 
-`gptneo` has windows in every other layer. `mixture-of-depths` (arXiv 2404.02258) is Llama, every
+What tokens see: `gptneo` has plain windows in every other layer. `phi3small`, as published, has *strided*
+ones: a window of whole blocks and, before it, every eighth block, which is another one for each head.
+*Dilated* windows, and windows with *global* tokens, are in no published decoder that we know, so that
+`dilated` is Llama with the fields of Longformer's configuration: `attention_window` (keys that a token
+sees, itself counted; 0: all), `attention_dilation` (positions from one of them to the next), both one
+number or one for each layer, and `global_tokens` (first tokens of a text, which all see).
+
+`mixture-of-depths` (arXiv 2404.02258) is Llama, every
 `mod_interval`-th layer of which has a router, a row of weights `model.layers.N.mod_router.weight`, which
 gives each token a number. Training takes the share `mod_capacity` of a text's tokens with the largest
 numbers, which depends on tokens that come later. A decoder has to choose before it knows those, so that a

@@ -115,6 +115,8 @@ def methods_text() -> str:
         body = call if op.returns == "None" else f"return {call}"
         if len(body) + 8 > _WIDTH:
             names = ", ".join(a.name for a in op.arguments)
+            if len(names) + 12 > _WIDTH:  # one a line
+                names = names.replace(", ", ",\n            ") + ","
             body = f"return self.graph.{op.name}(\n            {names}\n        )"
         doc = "\n".join(f"        {line}".rstrip() for line in op.doc.split("\n")).lstrip()
         end = "\n        " * ("\n" in doc)

@@ -21,7 +21,7 @@ from oxibonsai.architectures.layers.sizes import (
     Scored,
     Weights,
 )
-from oxibonsai.graph import Builder, Value, Vector
+from oxibonsai.graph import Builder, KeyPattern, Value, Vector
 
 
 def norm(g: Builder, c: Normed, w: Weights, x: Value, name: str) -> Value:
@@ -87,7 +87,15 @@ def _head_norm(g: Builder, c: NormedHeads, w: Weights, x: Value, name: str) -> V
 
 
 def attention(
-    g: Builder, c: Attending, q: Value, k: Value, v: Value, layer: int, *, window: int = 0
+    g: Builder,
+    c: Attending,
+    q: Value,
+    k: Value,
+    v: Value,
+    layer: int,
+    *,
+    window: int = 0,
+    pattern: KeyPattern | None = None,
 ) -> Value:
     """Return causal attention with the model's scale and caps."""
     return g.attention(
@@ -100,17 +108,25 @@ def attention(
         window=window,
         softcap=c.attn_logit_softcapping,
         slopes=_slopes(c) if c.alibi_max_bias > 0.0 else None,
+        pattern=pattern,
     )
 
 
 def rotated_attention(
-    g: Builder, c: Rotating, w: Weights, x: Value, layer: int, *, window: int = 0
+    g: Builder,
+    c: Rotating,
+    w: Weights,
+    x: Value,
+    layer: int,
+    *,
+    window: int = 0,
+    pattern: KeyPattern | None = None,
 ) -> Value:
     """Return causal attention over x; queries and keys are rotated, if the model's are at all."""
     q, k, v = query_key_value(g, c, w, x, layer)
     if c.rope.rotary_dim > 0:
         q, k = g.rope(q, c.rope, c.head_dim), g.rope(k, c.rope, c.head_dim)
-    return attention(g, c, q, k, v, layer, window=window)
+    return attention(g, c, q, k, v, layer, window=window, pattern=pattern)
 
 
 def local_attention(
