@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class KeyPattern:
-    """What a query sees where that is not simply all of a window.
+    """A pattern of the keys that a query sees of its window, and of those before it.
 
     Attributes:
-        dilation: It sees one of so many positions of the window, counted back from its own.
+        dilation: The query sees one of so many positions of the window, counted back from its own.
         global_tokens: So many first positions of the sequence, which every query sees.
         block_size: Positions of a block; 0: none. The window is then one of whole blocks, the last of
             which is the query's own.
