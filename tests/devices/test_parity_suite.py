@@ -62,6 +62,8 @@ def test_this_machine_gives_the_definitions_bytes(definition: _core.CpuDevice) -
             "attend",
             {
                 "attention",
+                "attention in a window with gaps",
+                "attention to blocks",
                 "attention with a window and a soft-cap",
                 "attention within chunks",
                 "attention with linear biases",
