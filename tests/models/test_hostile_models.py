@@ -46,6 +46,8 @@ LISTS: list[Any] = [[], -1, HUGE, [-1], [HUGE], "all"]
 # What a file may say all the same; of a count that no tensor goes by, anything.
 SENSIBLE = {
     ("altup.active_idx", "0"),
+    ("attention.block_head_step", "0"),  # all heads see the same blocks
+    ("attention.global_token_count", "0"),
     ("attention.head_count", "0"),  # of models without attention
     ("attention.layer_norm_epsilon", "-1.0"),  # of Nemotron-H, beside that of RMS norms
     ("attention.shared_kv_layers", "0"),
@@ -58,6 +60,7 @@ SENSIBLE = {
     ("embedding_length_per_layer_input", "0"),
     ("feed_forward_length", "0"),
     ("feed_forward_length", str(HUGE)),  # of models whose layers all have experts
+    ("full_attention_interval", "0"),  # of Phi-3-small: no layer attends to all
     ("full_attention_interval", str(HUGE)),  # beside a list of the layers that attend
     ("leading_dense_block_count", "0"),
     ("rope.scaling.original_context_length", str(HUGE)),

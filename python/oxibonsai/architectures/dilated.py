@@ -17,11 +17,12 @@ from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
+    COUNT_OR_ZERO,
     Checked,
     GgufKeys,
     Known,
+    Stated,
     constant,
-    count_or_zero,
     field,
 )
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
@@ -85,6 +86,12 @@ def _span_problem(known: Known, dilations: tuple[int, ...]) -> str:
     return "" if max(spans) < 2**31 else "windows and their gaps are longer than 2^31 positions"
 
 
+def _tokens_problem(known: Known, tokens: int) -> str:
+    """Return what is wrong with the count of global tokens; empty: nothing is."""
+    most = known["max_position_embeddings"]
+    return "" if tokens <= most else f"a text of up to {most} tokens has {tokens} global ones"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config(llama.Config):
     """The fields of a model."""
@@ -98,7 +105,18 @@ class Config(llama.Config):
     dilations: tuple[int, ...] = field(
         Checked(OfLayers("attention_dilation", "attention.window_dilation", 1, 1), _span_problem)
     )
-    global_tokens: int = count_or_zero("global_tokens", "attention.global_token_count", default=0)
+    global_tokens: int = field(
+        Checked(
+            Stated(
+                COUNT_OR_ZERO,
+                ("global_tokens",),
+                "attention.global_token_count",
+                default=0,
+                key_default=0,
+            ),
+            _tokens_problem,
+        )
+    )
 
 
 def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:

@@ -129,11 +129,19 @@ class UnusedTokens:
         return tuple(listed)
 
 
-def _window_problem(known: Known, value: int) -> str:
-    """Return what is wrong with the blocks of a window; empty: nothing is."""
-    if value * known["block_size"] < 2**31:
+def _span_problem(known: Known, blocks: int) -> str:
+    """Return what is wrong with a window or a stride of so many blocks; empty: nothing is."""
+    if blocks * known["block_size"] < 2**31:
         return ""
-    return f"a window of {value} blocks of {known['block_size']} positions is longer than 2^31"
+    return f"{blocks} blocks of {known['block_size']} positions are more than 2^31 positions"
+
+
+def _step_problem(known: Known, blocks: int) -> str:
+    """Return what is wrong with the step from head to head; empty: nothing is."""
+    stride = known["block_stride"]
+    if blocks <= stride:
+        return ""
+    return f"heads lie {blocks} blocks apart, which is more than the stride of {stride} blocks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,11 +174,16 @@ class Config(LayerNormDecoder):
             Stated(
                 COUNT, ("blocksparse_num_local_blocks",), "attention.local_block_count", default=16
             ),
-            _window_problem,
+            _span_problem,
         )
     )
-    block_stride: int = count("blocksparse_vert_stride", "attention.block_stride", default=8)
-    head_step: int = field(HeadStep())
+    block_stride: int = field(
+        Checked(
+            Stated(COUNT, ("blocksparse_vert_stride",), "attention.block_stride", default=8),
+            _span_problem,
+        )
+    )
+    head_step: int = field(Checked(HeadStep(), _step_problem))
     full_interval: int = count_or_zero(
         "dense_attention_every_n_layers", "full_attention_interval", default=0, none_is=0
     )
