@@ -53,6 +53,7 @@ SIDES = {
     "internvl": [(1, 1, 24, 24), (2, 1, 24, 24), (1, 3, 24, 24)],
     "internvl 6B": [(1, 1, 24, 24), (2, 1, 24, 24), (1, 3, 24, 24)],
     "idefics3": [(1, 1, 24, 24), (2, 1, 24, 24), (1, 3, 24, 24)],
+    "llama4": [(1, 1, 24, 24), (2, 1, 24, 24), (2, 3, 24, 24)],
 }
 
 
@@ -115,7 +116,7 @@ def truth_inputs(case: Case, pictures: list[PixelGrid]) -> dict[str, torch.Tenso
             padded[: len(p.pixels)] = p.pixels
         sizes = torch.tensor([p.original_size for p in pictures])
         return {"pixel_values": torch.from_numpy(pixels), "image_sizes": sizes}
-    if case.name in ("gemma3", "internvl", "internvl 6B", "llava"):
+    if case.name in ("gemma3", "internvl", "internvl 6B", "llama4", "llava"):
         return {"pixel_values": torch.from_numpy(np.concatenate([p.pixels for p in pictures]))}
     size = case.eyed.truth.config.vision_config.patch_size
     grids = [[1, p.pixels.shape[2] // size, p.pixels.shape[3] // size] for p in pictures]
@@ -124,6 +125,12 @@ def truth_inputs(case: Case, pictures: list[PixelGrid]) -> dict[str, torch.Tenso
 
 
 def true_rows(case: Case, pixels: PixelGrid) -> Floats:
+    if case.name == "llama4":  # whose features are those before the projector
+        truth = case.eyed.truth
+        with torch.no_grad():
+            features = truth.vision_model(**truth_inputs(case, [pixels]), return_dict=True)
+            rows = truth.multi_modal_projector(features.last_hidden_state)
+        return rows.reshape(-1, rows.shape[-1]).numpy()
     with torch.no_grad():
         found = case.eyed.truth.model.get_image_features(
             **truth_inputs(case, [pixels]), return_dict=True

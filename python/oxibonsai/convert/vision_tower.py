@@ -10,6 +10,7 @@ from oxibonsai.checkpoint.folder import ModelFolder
 from oxibonsai.convert.converter import TowerConverter
 from oxibonsai.convert.hadamard_folder import PACK_TYPE
 from oxibonsai.convert.towers.internvl import INTERNVL
+from oxibonsai.convert.towers.llama4 import LLAMA4
 from oxibonsai.convert.towers.llava import LLAVA
 from oxibonsai.convert.towers.pixtral import PIXTRAL
 from oxibonsai.convert.towers.qwen_vl import QWEN2VL, QWEN3VL, QWEN25VL
@@ -23,6 +24,7 @@ TOWERS: dict[str, TowerConverter] = {  # by config.json's model_type
     "gemma3": GEMMA3,
     "idefics3": IDEFICS3,
     "internvl": INTERNVL,
+    "llama4": LLAMA4,
     "llava": LLAVA,
     "llava_next": LLAVA,
     "mistral3": PIXTRAL,

@@ -4,6 +4,7 @@ from oxibonsai.vision.processors.processor import ImageProcessor
 from oxibonsai.vision.processors.tiles import (
     Idefics3Processor,
     InternVLProcessor,
+    Llama4Processor,
     LlavaNextProcessor,
 )
 from oxibonsai.vision.processors.whole import (
@@ -18,6 +19,7 @@ __all__ = [
     "Idefics3Processor",
     "ImageProcessor",
     "InternVLProcessor",
+    "Llama4Processor",
     "LlavaNextProcessor",
     "LlavaProcessor",
     "PixtralProcessor",
