@@ -18,6 +18,7 @@ from oxibonsai.hf import AutoTokenizer
 from oxibonsai.vision import ImageEmbedding, ImageReader, PixelGrid
 from oxibonsai.vision.processors import Gemma3Processor, ImageProcessor, Qwen2VLProcessor
 from oxibonsai.vision.towers.gemma3 import Gemma3Tower
+from oxibonsai.vision.towers.llama4 import Llama4Tower
 from oxibonsai.vision.towers.qwen3vl import Qwen3VLTower
 
 # In the places of fillers, so that line breaks around a picture may join those of a text.
@@ -106,6 +107,19 @@ def test_gemma3(path: Path, peer_tokenizer: Any, text: str) -> None:
     expected = peer(images=[images], text=[filled])["input_ids"][0]
     tower = Rows(Gemma3Tower, Gemma3Processor(56), _FIRST + 1, 16)
     assert ids_of(path, tower, filled, images) == expected
+
+
+@pytest.mark.parametrize("tiles", [(1, 1), (1, 3), (3, 2)])
+def test_llama4(tiles: tuple[int, int]) -> None:
+    from transformers.models.llama4.processing_llama4 import Llama4Processor as Peer
+
+    rows, cols = tiles
+    pixels = np.zeros((rows * cols + (rows * cols > 1), 3, 8, 8), np.float32)
+    expected = Peer._prompt_split_image(SimpleNamespace(), tiles, 4)
+    own = SimpleNamespace(count_rows=lambda grid: 4 * len(grid.pixels))
+    parts = Llama4Tower.layout(own, PixelGrid(pixels, tiles))  # type: ignore[arg-type]
+    placeholder = Llama4Tower.placeholder
+    assert "".join(p if isinstance(p, str) else placeholder * p for p in parts) == expected
 
 
 @pytest.mark.parametrize("text", TEXTS)

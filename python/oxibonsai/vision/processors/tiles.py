@@ -166,7 +166,7 @@ class Llama4Processor:
         side = self.image_size
         rows, columns = self.grid(image.size)
         target = rows * side, columns * side
-        fitted = resize(image.image, self._fitted(image.size, target), "BILINEAR")
+        fitted = resize(image.image, self.fitted(image.size, target), "BILINEAR")
         padded = Image.new("RGB", (target[1], target[0]))
         padded.paste(fitted, (0, 0))
         tiles = cut(padded, rows, columns)
@@ -195,7 +195,7 @@ class Llama4Processor:
         fitting = (grid for grid, scale in scales.items() if scale == chosen)
         return min(fitting, key=lambda grid: grid[0] * grid[1])
 
-    def _fitted(self, size: Size, target: Size) -> Size:
+    def fitted(self, size: Size, target: Size) -> Size:
         """Return the largest size of the image's ratio in a target; no side grows beyond a tile's."""
         reached = [max(n, self.image_size) for n in size]
         # What the target bounds, the model's own processor computes in float32.
