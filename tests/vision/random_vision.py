@@ -548,6 +548,69 @@ def internvl_tensors(tower: torch.nn.Module, projector: torch.nn.Module) -> dict
     return found
 
 
+def glm4v(folder: Path, *, kind: str = "Glm4v") -> Eyed:
+    """Places for a grid of 5 x 5 patches; half of each head's dims turn."""
+    vision = {
+        "depth": 2, "hidden_size": 32, "intermediate_size": 72, "num_heads": 2, "patch_size": 4,
+        "image_size": 20, "out_hidden_size": HIDDEN, "attention_bias": kind == "Glm4vMoe",
+    }  # fmt: skip
+    rope = {
+        "rope_type": "default", "rope_theta": 5e4, "mrope_section": [2, 1, 1],
+        "partial_rotary_factor": 0.5,
+    }  # fmt: skip
+    text = {**TEXT, "rope_parameters": rope, "rms_norm_eps": 1e-6, "pad_token_id": 0}
+    if kind == "Glm4vMoe":
+        text |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FF}
+    else:
+        del text["head_dim"]
+    if kind == "Glm46V":
+        text["model_type"] = "glm4v_text"
+        vision["model_type"] = "glm4v_vision"
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=text, vision_config=vision, image_token_id=IMAGE_TOKEN, video_token_id=8,
+        tie_word_embeddings=False,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).float().eval()
+    randomise(model)
+    path = convert_text(model, folder)
+    keys = vision_keys(
+        model.config.vision_config, "glm4v", 1e-5, **{"vision.image_size": 20, "use_silu": True}
+    )
+    del keys["use_gelu"]
+    write_gguf(folder / "mmproj.gguf", "clip", keys, glm4v_tensors(model.model.visual))
+    return Eyed(model, path, folder / "mmproj.gguf")
+
+
+def glm4v_tensors(visual: torch.nn.Module) -> dict[str, Floats]:
+    fixed = {
+        "patch_embed.proj.bias": "v.patch_embd.bias",
+        "embeddings.position_embedding.weight": "v.position_embd.weight",
+        "post_conv_layernorm.weight": "v.norm_embd.weight",
+        "post_layernorm.weight": "v.post_ln.weight",
+        **{f"downsample.{k}": f"mm.patch_merger.{k}" for k in ("weight", "bias")},
+        "merger.proj.weight": "mm.model.fc.weight",
+        **{f"merger.post_projection_norm.{k}": f"mm.post_norm.{k}" for k in ("weight", "bias")},
+        **{f"merger.{n}_proj.weight": f"mm.{n}.weight" for n in ("gate", "up", "down")},
+    }
+    parts = {
+        "norm1": "ln1", "norm2": "ln2", "attn.qkv": "attn_qkv", "attn.proj": "attn_out",
+        "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    }  # fmt: skip
+    found = {}
+    for name, values in parameters(visual).items():
+        if name == "patch_embed.proj.weight":
+            found["v.patch_embd.weight"] = values[:, :, 0]
+            found["v.patch_embd.weight.1"] = values[:, :, 1]
+        elif name in fixed:
+            found[fixed[name]] = values
+        else:
+            _, number, rest = name.split(".", 2)
+            module, _, kind = rest.rpartition(".")
+            found[f"v.blk.{number}.{parts[module]}.{kind}"] = values
+    return found
+
+
 def llama4(folder: Path) -> Eyed:
     """Tiles of 6 x 6 patches and a class, of which squares of 2 x 2 are joined; chunks of 24 tokens."""
     vision = {
@@ -692,6 +755,9 @@ def paired(values: Floats, heads: int) -> Floats:
 
 MODELS: dict[str, Callable[[Path], Eyed]] = {
     "gemma3": gemma3,
+    "glm4v": glm4v,
+    "glm4v moe": partial(glm4v, kind="Glm4vMoe"),
+    "glm46v": partial(glm4v, kind="Glm46V"),
     "idefics3": idefics3,
     "llama4": llama4,
     "llava": llava,

@@ -9,6 +9,7 @@ from pathlib import Path
 from oxibonsai.checkpoint.folder import ModelFolder
 from oxibonsai.convert.converter import TowerConverter
 from oxibonsai.convert.hadamard_folder import PACK_TYPE
+from oxibonsai.convert.towers.glm4v import GLM4V
 from oxibonsai.convert.towers.internvl import INTERNVL
 from oxibonsai.convert.towers.llama4 import LLAMA4
 from oxibonsai.convert.towers.llava import LLAVA
@@ -22,6 +23,9 @@ from oxibonsai.files.progress import Progress
 
 TOWERS: dict[str, TowerConverter] = {  # by config.json's model_type
     "gemma3": GEMMA3,
+    "glm4v": GLM4V,
+    "glm4v_moe": GLM4V,
+    "glm46v": GLM4V,
     "idefics3": IDEFICS3,
     "internvl": INTERNVL,
     "llama4": LLAMA4,

@@ -31,7 +31,6 @@ _FIXED = {
     "linear_1": "mm.model.fc",
 }
 _LOOSE = {"class_embedding": "v.class_embd", "positional_embedding_vlm": t.PLACES}
-_THETA = 10000.0
 _TILES = 16  # what files leave unsaid; the model's own processor calls them patches
 
 
@@ -41,14 +40,7 @@ def _metadata(folder: ModelFolder) -> Metadata:
     vision.require("num_channels", 3)
     vision.require("norm_eps", 1e-5)  # transformers reads no other
     vision.require("vision_feature_select_strategy", "default")
-    rope = vision.config.get("rope_parameters")
-    held = rope if isinstance(rope, dict) else {}
-    theta = held.get("rope_theta", vision.config.get("rope_theta", _THETA))
-    if theta != _THETA:
-        raise UnsupportedError(
-            f"{folder.path / 'config.json'}: rope_theta of the vision tower is {theta!r}; convert knows "
-            f"{_THETA:g}"
-        )
+    t.require_theta(vision)
     found = t.tower_keys(folder, vision, "llama4", vision.real("norm_eps", 1e-5))
     found["clip.use_gelu"] = (True, "bool")
     found["clip.vision.projector.scale_factor"] = (_joined(folder, vision), "u32")

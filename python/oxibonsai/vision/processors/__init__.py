@@ -9,6 +9,7 @@ from oxibonsai.vision.processors.tiles import (
 )
 from oxibonsai.vision.processors.whole import (
     Gemma3Processor,
+    Glm4VProcessor,
     LlavaProcessor,
     PixtralProcessor,
     Qwen2VLProcessor,
@@ -16,6 +17,7 @@ from oxibonsai.vision.processors.whole import (
 
 __all__ = [
     "Gemma3Processor",
+    "Glm4VProcessor",
     "Idefics3Processor",
     "ImageProcessor",
     "InternVLProcessor",
