@@ -1,4 +1,4 @@
-"""What transformers' processor of Llama 4 makes of odd pictures, which is recorded: it needs torchvision."""
+"""What transformers' processor of Llama 4, which needs torchvision, makes of odd pictures."""
 
 from __future__ import annotations
 

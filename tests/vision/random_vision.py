@@ -560,7 +560,11 @@ def glm4v(folder: Path, *, kind: str = "Glm4v") -> Eyed:
     }  # fmt: skip
     text = {**TEXT, "rope_parameters": rope, "rms_norm_eps": 1e-6, "pad_token_id": 0}
     if kind == "Glm4vMoe":
-        text |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FF}
+        text |= {
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": EXPERT_FF,
+        }
     else:
         del text["head_dim"]
     if kind == "Glm46V":
@@ -655,7 +659,11 @@ def llama4_tensors(tower: torch.nn.Module) -> dict[str, Floats]:
         "patch_embedding.linear.weight": "v.patch_embd.weight",
         "vision_adapter.mlp.fc1.weight": "mm.model.mlp.1.weight",
         "vision_adapter.mlp.fc2.weight": "mm.model.mlp.2.weight",
-        **{f"layernorm_{n}.{k}": f"v.{n}_ln.{k}" for n in ("pre", "post") for k in ("weight", "bias")},
+        **{
+            f"layernorm_{n}.{k}": f"v.{n}_ln.{k}"
+            for n in ("pre", "post")
+            for k in ("weight", "bias")
+        },
     }
     found = {}
     for name, values in parameters(tower).items():
@@ -757,7 +765,6 @@ MODELS: dict[str, Callable[[Path], Eyed]] = {
     "gemma3": gemma3,
     "glm4v": glm4v,
     "glm4v moe": partial(glm4v, kind="Glm4vMoe"),
-    "glm46v": partial(glm4v, kind="Glm46V"),
     "idefics3": idefics3,
     "llama4": llama4,
     "llava": llava,

@@ -56,7 +56,6 @@ SIDES = {
     "idefics3": [(1, 1, 24, 24), (2, 1, 24, 24), (1, 3, 24, 24)],
     "glm4v": _ANY_SIZE,
     "glm4v moe": _ANY_SIZE,
-    "glm46v": _ANY_SIZE,
     "llama4": [(1, 1, 24, 24), (2, 1, 24, 24), (2, 3, 24, 24)],
 }
 
@@ -69,7 +68,16 @@ class Case:
     tower: Tower
 
 
-SLOW = {"glm4v moe", "glm46v", "idefics3", "internvl", "internvl 6B", "llava", "qwen2vl", "qwen35moe", "qwen3vlmoe"}
+SLOW = {
+    "glm4v moe",
+    "idefics3",
+    "internvl",
+    "internvl 6B",
+    "llava",
+    "qwen2vl",
+    "qwen35moe",
+    "qwen3vlmoe",
+}
 FAMILIES = [pytest.param(m, marks=[pytest.mark.slow] * (m in SLOW)) for m in sorted(MODELS)]
 
 

@@ -1,6 +1,7 @@
 """GLM 4.5 to 4.7: a few dense layers, then sigmoid routing beside a shared expert.
 
-In GLM-4.5V and 4.6V pairs turn by the axes of an image's positions. The last layers may predict further tokens; they are no part of the pass.
+In GLM-4.5V and 4.6V pairs turn by the axes of an image's positions. The last layers may predict further
+tokens; they are no part of the pass.
 """
 
 from __future__ import annotations

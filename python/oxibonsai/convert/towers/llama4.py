@@ -49,7 +49,9 @@ def _metadata(folder: ModelFolder) -> Metadata:
     if tiles != _TILES:
         found["clip.vision.preproc_max_tiles"] = (tiles, "u32")
     if prepared.get("resize_to_max_canvas"):
-        raise UnsupportedError(f"{folder.path}: the processor's resize_to_max_canvas is not supported")
+        raise UnsupportedError(
+            f"{folder.path}: the processor's resize_to_max_canvas is not supported"
+        )
     return found
 
 
