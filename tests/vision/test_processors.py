@@ -46,7 +46,7 @@ def _picture(found: Any, patch: int) -> np.ndarray[Any, Any]:
     patches = found["pixel_values"].reshape(rows // 2, columns // 2, 2, 2, 3, 2, patch, patch)
     assert (patches[:, :, :, :, :, 0] == patches[:, :, :, :, :, 1]).all()  # two equal frames
     picture = patches[:, :, :, :, :, 0].transpose(4, 0, 2, 5, 1, 3, 6)
-    return picture.reshape(1, 3, rows * patch, columns * patch)
+    return np.asarray(picture.reshape(1, 3, rows * patch, columns * patch))
 
 
 def _glm4v(least: int, most: int) -> tuple[Any, Peer]:

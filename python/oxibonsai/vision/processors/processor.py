@@ -126,7 +126,8 @@ def as_pixels(
     Rounded to float32 after the division by 255 and after each further step.
     """
     scaled = (np.arange(256) * (1 / 255)).astype(np.float32)[:, None]
-    return look_up(tiles, (scaled - np.array(mean, np.float32)) / np.array(std, np.float32))
+    table = (scaled - np.array(mean, np.float32)) / np.array(std, np.float32)
+    return look_up(tiles, np.asarray(table, np.float32))
 
 
 def look_up(
