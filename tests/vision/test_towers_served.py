@@ -32,7 +32,7 @@ from oxibonsai.convert.vision_tower import convert_tower
 from oxibonsai.engine import Engine
 from oxibonsai.vision.image_input import read_image
 
-pytestmark = pytest.mark.hf
+pytestmark = [pytest.mark.hf, pytest.mark.slow]
 PICTURE = drawn(40, 56)  # in tiles of 24 x 24 pixels: 2 rows of 3
 NEW = 6
 OPTIONS: dict[str, Any] = {"kv_type": "f32", "threads": 1, "ctx_size": 512, "parity": "off"}
@@ -42,7 +42,6 @@ MADE = {
     "glm4v": MODELS["glm4v"],
     "glm46v": partial(glm4v, kind="Glm46V"),
 }
-FAMILIES = ["llama4", *(pytest.param(name, marks=pytest.mark.slow) for name in ("glm4v", "glm46v"))]
 
 
 @dataclass
@@ -54,7 +53,7 @@ class Whole:
     files: Path
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=sorted(MADE))
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     place = tmp_path_factory.mktemp(request.param)
     (place / "eyed").mkdir()
@@ -109,7 +108,6 @@ def test_a_picture_in_a_conversation_has_the_logits_of_transformers(
         assert distance(got, true_logits(whole, engine, made.ids, picture)) < 1e-5
 
 
-@pytest.mark.slow
 def test_answers_are_those_of_transformers_in_python_and_through_the_server(
     whole: Whole, tmp_path: Path
 ) -> None:
