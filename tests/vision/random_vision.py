@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 import transformers
 from dense_models import random_values
+from expert_models import _LLAMA4
 from hf_folders import write_tokenizer
 from random_models import _tensor_name
 from recurrent_models import _MIXED, _QWEN35
@@ -211,11 +212,7 @@ def qwen35(folder: Path, *, experts: bool = False) -> Eyed:
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).float().eval()
     randomise(model.model.visual)
     randomise_text(model)
-    model.save_pretrained(folder)
-    write_tokenizer(folder, spm=False)
-    (folder / "text").mkdir()
-    path = folder / "text/text.gguf"  # away from the tower, for whose tokens its tokenizer has none
-    convert(folder, path)
+    path = convert_text(model, folder)
     keys = vision_keys(
         model.config.vision_config, "qwen3vl_merger", 1e-6, **{
             "vision.image_size": 20, "vision.projection_dim": hidden,
@@ -223,6 +220,16 @@ def qwen35(folder: Path, *, experts: bool = False) -> Eyed:
     )  # fmt: skip
     write_gguf(folder / "mmproj.gguf", "clip", keys, qwen3vl_tensors(model.model.visual))
     return Eyed(model, path, folder / "mmproj.gguf")
+
+
+def convert_text(model: Any, folder: Path) -> Path:
+    """The language model's file, as convert writes it."""
+    model.save_pretrained(folder)
+    write_tokenizer(folder, spm=False)
+    (folder / "text").mkdir()
+    path = folder / "text/text.gguf"  # away from the tower, for whose tokens its tokenizer has none
+    convert(folder, path)
+    return path
 
 
 def qwen3vl_tensors(visual: torch.nn.Module) -> dict[str, Floats]:
@@ -541,6 +548,134 @@ def internvl_tensors(tower: torch.nn.Module, projector: torch.nn.Module) -> dict
     return found
 
 
+def glm4v(folder: Path, *, kind: str = "Glm4v") -> Eyed:
+    """Places for a grid of 5 x 5 patches; half of each head's dims turn."""
+    vision = {
+        "depth": 2, "hidden_size": 32, "intermediate_size": 72, "num_heads": 2, "patch_size": 4,
+        "image_size": 20, "out_hidden_size": HIDDEN, "attention_bias": kind == "Glm4vMoe",
+    }  # fmt: skip
+    rope = {
+        "rope_type": "default", "rope_theta": 5e4, "mrope_section": [2, 1, 1],
+        "partial_rotary_factor": 0.5,
+    }  # fmt: skip
+    text = {**TEXT, "rope_parameters": rope, "rms_norm_eps": 1e-6, "pad_token_id": 0}
+    if kind == "Glm4vMoe":
+        text |= {
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": EXPERT_FF,
+        }
+    else:
+        del text["head_dim"]
+    if kind == "Glm46V":
+        text["model_type"] = "glm4v_text"
+        vision["model_type"] = "glm4v_vision"
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=text, vision_config=vision, image_token_id=IMAGE_TOKEN, video_token_id=8,
+        tie_word_embeddings=False,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).float().eval()
+    randomise(model)
+    path = convert_text(model, folder)
+    keys = vision_keys(
+        model.config.vision_config, "glm4v", 1e-5, **{"vision.image_size": 20, "use_silu": True}
+    )
+    del keys["use_gelu"]
+    write_gguf(folder / "mmproj.gguf", "clip", keys, glm4v_tensors(model.model.visual))
+    return Eyed(model, path, folder / "mmproj.gguf")
+
+
+def glm4v_tensors(visual: torch.nn.Module) -> dict[str, Floats]:
+    fixed = {
+        "patch_embed.proj.bias": "v.patch_embd.bias",
+        "embeddings.position_embedding.weight": "v.position_embd.weight",
+        "post_conv_layernorm.weight": "v.norm_embd.weight",
+        "post_layernorm.weight": "v.post_ln.weight",
+        **{f"downsample.{k}": f"mm.patch_merger.{k}" for k in ("weight", "bias")},
+        "merger.proj.weight": "mm.model.fc.weight",
+        **{f"merger.post_projection_norm.{k}": f"mm.post_norm.{k}" for k in ("weight", "bias")},
+        **{f"merger.{n}_proj.weight": f"mm.{n}.weight" for n in ("gate", "up", "down")},
+    }
+    parts = {
+        "norm1": "ln1", "norm2": "ln2", "attn.qkv": "attn_qkv", "attn.proj": "attn_out",
+        "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    }  # fmt: skip
+    found = {}
+    for name, values in parameters(visual).items():
+        if name == "patch_embed.proj.weight":
+            found["v.patch_embd.weight"] = values[:, :, 0]
+            found["v.patch_embd.weight.1"] = values[:, :, 1]
+        elif name in fixed:
+            found[fixed[name]] = values
+        else:
+            _, number, rest = name.split(".", 2)
+            module, _, kind = rest.rpartition(".")
+            found[f"v.blk.{number}.{parts[module]}.{kind}"] = values
+    return found
+
+
+def llama4(folder: Path) -> Eyed:
+    """Tiles of 6 x 6 patches and a class, of which squares of 2 x 2 are joined; chunks of 24 tokens."""
+    vision = {
+        "hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 3,
+        "num_attention_heads": 2, "image_size": 24, "patch_size": 4, "hidden_act": "gelu",
+        "projector_input_dim": 48, "projector_output_dim": 48, "vision_output_dim": 48,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    }  # fmt: skip
+    text = {
+        **TEXT, **_LLAMA4, "hidden_size": HIDDEN, "interleave_moe_layer_step": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5e4}, "rms_norm_eps": 1e-6,
+    }  # fmt: skip
+    config = transformers.Llama4Config(
+        text_config={**text, "pad_token_id": 0}, vision_config=vision,
+        image_token_index=IMAGE_TOKEN, tie_word_embeddings=False,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    model = transformers.Llama4ForConditionalGeneration(config).float().eval()
+    randomise(model)
+    path = convert_text(model, folder)
+    keys = vision_keys(
+        model.config.vision_config, "llama4", 1e-5, **{
+            "vision.image_size": 24, "vision.projector.scale_factor": 2,
+            "vision.preproc_max_tiles": 6,
+        },
+    )  # fmt: skip
+    tensors = llama4_tensors(model.vision_model)
+    tensors["mm.model.fc.weight"] = model.multi_modal_projector.linear_1.weight.detach().numpy()
+    write_gguf(folder / "mmproj.gguf", "clip", keys, tensors)
+    return Eyed(model, path, folder / "mmproj.gguf")
+
+
+def llama4_tensors(tower: torch.nn.Module) -> dict[str, Floats]:
+    parts = {
+        "input_layernorm": "ln1", "post_attention_layernorm": "ln2", "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_out", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
+    }  # fmt: skip
+    fixed = {
+        "class_embedding": "v.class_embd",
+        "positional_embedding_vlm": "v.position_embd.weight",
+        "patch_embedding.linear.weight": "v.patch_embd.weight",
+        "vision_adapter.mlp.fc1.weight": "mm.model.mlp.1.weight",
+        "vision_adapter.mlp.fc2.weight": "mm.model.mlp.2.weight",
+        **{
+            f"layernorm_{n}.{k}": f"v.{n}_ln.{k}"
+            for n in ("pre", "post")
+            for k in ("weight", "bias")
+        },
+    }
+    found = {}
+    for name, values in parameters(tower).items():
+        if name in fixed:
+            found[fixed[name]] = values
+        else:
+            _, _, number, rest = name.split(".", 3)
+            module, _, kind = rest.rpartition(".")
+            found[f"v.blk.{number}.{parts[module]}.{kind}"] = values
+    return found
+
+
 def llava(folder: Path, *, tiled: bool = False) -> Eyed:
     """The result of the last layer but one; 1.6 with tiles in three shapes."""
     vision = {
@@ -628,7 +763,10 @@ def paired(values: Floats, heads: int) -> Floats:
 
 MODELS: dict[str, Callable[[Path], Eyed]] = {
     "gemma3": gemma3,
+    "glm4v": glm4v,
+    "glm4v moe": partial(glm4v, kind="Glm4vMoe"),
     "idefics3": idefics3,
+    "llama4": llama4,
     "llava": llava,
     "llava 1.6": partial(llava, tiled=True),
     "internvl": internvl,

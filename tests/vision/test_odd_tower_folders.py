@@ -20,7 +20,12 @@ SIZES = {
     "image_size": 24, "patch_size": 4,
 }  # fmt: skip
 VISION: dict[str, dict[str, Any]] = {
+    "glm4v": {
+        **SIZES, "depth": 2, "num_heads": 2, "out_hidden_size": 16, "hidden_act": "silu",
+        "rope_parameters": {"rope_type": "axial", "rope_theta": 10000.0},
+    },
     "internvl": {**SIZES, "hidden_act": "gelu"},
+    "llama4": {**SIZES, "intermediate_size": 128, "projector_output_dim": 8, "rope_theta": 10000},
     "llava": {**SIZES, "model_type": "clip_vision_model"},
     "mistral3": {**SIZES, "model_type": "pixtral"},
     "smolvlm": SIZES,
@@ -56,6 +61,24 @@ def test_the_text_part_of_llava_may_leave_its_width_to_transformers(tmp_path: Pa
         ("qwen2_5_vl", {"fullatt_block_indexes": [0]}, {}, UnsupportedError, "every so many"),
         ("internvl", {}, {"downsample_ratio": 5e-324}, FormatError, "no 1 / n"),
         ("internvl", {}, {"downsample_ratio": 0.4}, FormatError, "no 1 / n"),
+        (
+            "glm4v",
+            {"rope_parameters": {"rope_theta": 5e3}},
+            {},
+            UnsupportedError,
+            "rope_theta of the",
+        ),
+        ("glm4v", {"out_hidden_size": 32}, {}, FormatError, "the language model reads 16"),
+        (
+            "llama4",
+            {"rope_theta": 5e3},
+            {},
+            UnsupportedError,
+            "rope_theta of the vision tower is 5000",
+        ),
+        ("llama4", {"pixel_shuffle_ratio": 0.4}, {}, FormatError, "no 1 / n"),
+        ("llama4", {"intermediate_size": 64}, {}, FormatError, "2 x 2 patches of 32 columns"),
+        ("llama4", {"norm_eps": 1e-6}, {}, UnsupportedError, "norm_eps is 1e-06"),
         ("llava", {}, {"vision_feature_layer": -4}, UnsupportedError, "one layer"),
         ("llava", {}, {"text_config": {"hidden_size": 0}}, FormatError, "hidden_size is 0"),
     ],
@@ -99,6 +122,36 @@ def test_bounds_on_pixels_are_kept(
     keys = TOWERS["qwen2_5_vl"].metadata(ModelFolder(tmp_path))
     found = {k: keys.get(f"clip.vision.image_{k}_pixels") for k in ("min", "max")}
     assert {k: v[0] for k, v in found.items() if v is not None} == bounds
+
+
+@pytest.mark.parametrize(
+    ("size", "bounds"),
+    [
+        ({"shortest_edge": 12544, "longest_edge": 11760000}, {}),
+        (
+            {"shortest_edge": 12544, "longest_edge": 9633792},
+            {"max": 4816896},
+        ),  # of GLM-4.1V's folder
+        ({"shortest_edge": 12545}, {"min": 6273}),
+    ],
+)
+def test_glms_bounds_on_pixels_are_those_of_a_frame(
+    tmp_path: Path, size: dict[str, int], bounds: dict[str, int]
+) -> None:
+    """Its processor counts two."""
+    write(tmp_path, "glm4v", {})
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**PREPARED, "size": size}))
+    keys = TOWERS["glm4v"].metadata(ModelFolder(tmp_path))
+    found = {k: keys.get(f"clip.vision.image_{k}_pixels") for k in ("min", "max")}
+    assert {k: v[0] for k, v in found.items() if v is not None} == bounds
+
+
+def test_llama4s_largest_canvas_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "llama4", {})
+    path = tmp_path / "preprocessor_config.json"
+    path.write_text(json.dumps({**PREPARED, "resize_to_max_canvas": True}))
+    with pytest.raises(UnsupportedError, match="resize_to_max_canvas"):
+        convert_tower(tmp_path, tmp_path / "mmproj.gguf")
 
 
 @pytest.mark.parametrize("edge", [-1, 2**40, "large"])

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from odd_pictures import ODD_PICTURES
+from odd_pictures import ODD_PICTURES, drawn
 from PIL import Image
 
 from oxibonsai.errors import RequestError
 from oxibonsai.vision.decoding import DecodedImage, decode_image
 from oxibonsai.vision.processors import (
     Gemma3Processor,
+    Glm4VProcessor,
     Idefics3Processor,
     ImageProcessor,
     InternVLProcessor,
@@ -36,16 +37,26 @@ def _qwen(patch: int, least: int, most: int, mean: float | None = None) -> tuple
         patch_size=patch, size={"shortest_edge": least, "longest_edge": most}, **values
     )
 
-    def pixels(image: Image.Image) -> np.ndarray[Any, Any]:
-        found = peer(image, return_tensors="np")
-        _, rows, columns = found["image_grid_thw"][0]
-        patches = found["pixel_values"].reshape(rows // 2, columns // 2, 2, 2, 3, 2, patch, patch)
-        assert (patches[:, :, :, :, :, 0] == patches[:, :, :, :, :, 1]).all()  # two equal frames
-        # From patches in squares of 2 x 2 to the picture.
-        picture = patches[:, :, :, :, :, 0].transpose(4, 0, 2, 5, 1, 3, 6)
-        return picture.reshape(1, 3, rows * patch, columns * patch)
+    return own, lambda image: _picture(peer(image, return_tensors="np"), patch)
 
-    return own, pixels
+
+def _picture(found: Any, patch: int) -> np.ndarray[Any, Any]:
+    """The pixels of patches in squares of 2 x 2."""
+    _, rows, columns = found["image_grid_thw"][0]
+    patches = found["pixel_values"].reshape(rows // 2, columns // 2, 2, 2, 3, 2, patch, patch)
+    assert (patches[:, :, :, :, :, 0] == patches[:, :, :, :, :, 1]).all()  # two equal frames
+    picture = patches[:, :, :, :, :, 0].transpose(4, 0, 2, 5, 1, 3, 6)
+    return np.asarray(picture.reshape(1, 3, rows * patch, columns * patch))
+
+
+def _glm4v(least: int, most: int) -> tuple[Any, Peer]:
+    """Bounds of one frame; the peer counts two."""
+    from transformers.models.glm46v.image_processing_pil_glm46v import Glm46VImageProcessorPil
+
+    size = {"shortest_edge": 2 * least, "longest_edge": 2 * most}
+    peer = Glm46VImageProcessorPil(size=size)
+    own = Glm4VProcessor(min_pixels=least, max_pixels=most)
+    return own, lambda image: _picture(peer(image, return_tensors="np"), 14)
 
 
 def _gemma3() -> tuple[Any, Peer]:
@@ -121,6 +132,8 @@ def _internvl(most: int) -> tuple[Any, Peer]:
 FAMILIES: dict[str, Callable[[], tuple[ImageProcessor, Peer]]] = {
     "qwen2vl": lambda: _qwen(14, 56 * 56, 28 * 28 * 640),
     "qwen3vl": lambda: _qwen(16, 65536, 262144, 0.5),
+    "glm4v": lambda: _glm4v(112 * 112 // 2, 28 * 28 * 640),
+    "glm4v, enlarged": lambda: _glm4v(28 * 28 * 300, 28 * 28 * 640),
     "gemma3": _gemma3,
     "llava": lambda: _llava(False),
     "llava with padding": lambda: _llava(True),
@@ -149,13 +162,20 @@ def test_pixels_are_those_of_transformers(family: str) -> None:
 
 @pytest.mark.parametrize(
     ("family", "size"),
-    [("qwen2vl", (3, 700)), ("pixtral", (1, 3000)), ("llava", (1, 4_000_000)),
+    [("qwen2vl", (3, 700)), ("glm4v", (3, 700)), ("pixtral", (1, 3000)), ("llava", (1, 4_000_000)),
      ("llava with padding", (1, 9000))],
 )  # fmt: skip
 def test_a_shape_that_is_nothing_for_a_model_is_refused(family: str, size: tuple[int, int]) -> None:
     own, _ = FAMILIES[family]()
     with pytest.raises(RequestError, match=r"cut it"):
         own.prepare(DecodedImage(Image.new("RGB", (size[1], size[0]))))
+
+
+@pytest.mark.parametrize("size", [(20, 1600), (9, 40), (700, 5), (27, 29)])
+def test_glm4v_lengthens_a_side_shorter_than_a_token_first(size: tuple[int, int]) -> None:
+    own, peer = _glm4v(28 * 28, 28 * 28 * 640)
+    image = Image.fromarray(drawn(*size))
+    assert np.array_equal(own.prepare(DecodedImage(image)).pixels, peer(image))
 
 
 def test_bounds_in_tokens() -> None:

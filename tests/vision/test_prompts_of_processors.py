@@ -18,6 +18,8 @@ from oxibonsai.hf import AutoTokenizer
 from oxibonsai.vision import ImageEmbedding, ImageReader, PixelGrid
 from oxibonsai.vision.processors import Gemma3Processor, ImageProcessor, Qwen2VLProcessor
 from oxibonsai.vision.towers.gemma3 import Gemma3Tower
+from oxibonsai.vision.towers.glm4v import Glm4VTower
+from oxibonsai.vision.towers.llama4 import Llama4Tower
 from oxibonsai.vision.towers.qwen3vl import Qwen3VLTower
 
 # In the places of fillers, so that line breaks around a picture may join those of a text.
@@ -106,6 +108,36 @@ def test_gemma3(path: Path, peer_tokenizer: Any, text: str) -> None:
     expected = peer(images=[images], text=[filled])["input_ids"][0]
     tower = Rows(Gemma3Tower, Gemma3Processor(56), _FIRST + 1, 16)
     assert ids_of(path, tower, filled, images) == expected
+
+
+@pytest.mark.parametrize("tiles", [(1, 1), (1, 3), (3, 2)])
+def test_llama4(tiles: tuple[int, int]) -> None:
+    from transformers.models.llama4.processing_llama4 import Llama4Processor as Peer
+
+    rows, cols = tiles
+    pixels = np.zeros((rows * cols + (rows * cols > 1), 3, 8, 8), np.float32)
+    expected = Peer._prompt_split_image(SimpleNamespace(), tiles, 4)
+    own = SimpleNamespace(count_rows=lambda grid: 4 * len(grid.pixels))
+    parts = Llama4Tower.layout(own, PixelGrid(pixels, tiles))  # type: ignore[arg-type]
+    placeholder = Llama4Tower.placeholder
+    assert "".join(p if isinstance(p, str) else placeholder * p for p in parts) == expected
+
+
+def test_glm4v() -> None:
+    """One token of a picture for each row, between what the template writes."""
+    from transformers.models.glm46v.processing_glm46v import Glm46VProcessor as Peer
+
+    image_processor = SimpleNamespace(merge_size=2)
+    peer = SimpleNamespace(image_token="<|image|>", image_processor=image_processor)
+    inputs = {"image_grid_thw": np.array([[1, 6, 4]])}
+    expected = Peer.replace_image_token(peer, inputs, 0)
+    own = SimpleNamespace(
+        count_rows=lambda grid: grid.pixels.shape[2] * grid.pixels.shape[3] // 28**2
+    )
+    grid = PixelGrid(np.zeros((1, 3, 6 * 14, 4 * 14), np.float32))
+    (rows,) = Glm4VTower.layout(own, grid)  # type: ignore[arg-type]
+    assert rows == expected.count(Glm4VTower.placeholder) == len(expected) // len("<|image|>")
+    assert Glm4VTower.written == f"<|begin_of_image|>{Glm4VTower.marker}<|end_of_image|>"
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,9 @@ SIDES = {
     "internvl": [(1, 1, 24, 24), (2, 1, 24, 24), (1, 3, 24, 24)],
     "internvl 6B": [(1, 1, 24, 24), (2, 1, 24, 24), (1, 3, 24, 24)],
     "idefics3": [(1, 1, 24, 24), (2, 1, 24, 24), (1, 3, 24, 24)],
+    "glm4v": _ANY_SIZE,
+    "glm4v moe": _ANY_SIZE,
+    "llama4": [(1, 1, 24, 24), (2, 1, 24, 24), (2, 3, 24, 24)],
 }
 
 
@@ -64,7 +68,16 @@ class Case:
     tower: Tower
 
 
-SLOW = {"idefics3", "internvl", "internvl 6B", "llava", "qwen2vl", "qwen35moe", "qwen3vlmoe"}
+SLOW = {
+    "glm4v moe",
+    "idefics3",
+    "internvl",
+    "internvl 6B",
+    "llava",
+    "qwen2vl",
+    "qwen35moe",
+    "qwen3vlmoe",
+}
 FAMILIES = [pytest.param(m, marks=[pytest.mark.slow] * (m in SLOW)) for m in sorted(MODELS)]
 
 
@@ -115,7 +128,7 @@ def truth_inputs(case: Case, pictures: list[PixelGrid]) -> dict[str, torch.Tenso
             padded[: len(p.pixels)] = p.pixels
         sizes = torch.tensor([p.original_size for p in pictures])
         return {"pixel_values": torch.from_numpy(pixels), "image_sizes": sizes}
-    if case.name in ("gemma3", "internvl", "internvl 6B", "llava"):
+    if case.name in ("gemma3", "internvl", "internvl 6B", "llama4", "llava"):
         return {"pixel_values": torch.from_numpy(np.concatenate([p.pixels for p in pictures]))}
     size = case.eyed.truth.config.vision_config.patch_size
     grids = [[1, p.pixels.shape[2] // size, p.pixels.shape[3] // size] for p in pictures]
@@ -124,10 +137,18 @@ def truth_inputs(case: Case, pictures: list[PixelGrid]) -> dict[str, torch.Tenso
 
 
 def true_rows(case: Case, pixels: PixelGrid) -> Floats:
+    if case.name == "llama4":  # whose features are those before the projector
+        truth = case.eyed.truth
+        with torch.no_grad():
+            features = truth.vision_model(**truth_inputs(case, [pixels]), return_dict=True)
+            rows = truth.multi_modal_projector(features.last_hidden_state)
+        return rows.reshape(-1, rows.shape[-1]).numpy()
+    model, inputs = case.eyed.truth.model, truth_inputs(case, [pixels])
+    if case.name.startswith("glm"):  # in float32 it is as far from its own result as we may be
+        model = copy.deepcopy(model).double()
+        inputs["pixel_values"] = inputs["pixel_values"].double()
     with torch.no_grad():
-        found = case.eyed.truth.model.get_image_features(
-            **truth_inputs(case, [pixels]), return_dict=True
-        )
+        found = model.get_image_features(**inputs, return_dict=True)
     deep = getattr(found, "deepstack_features", None) or []
     parts = [torch.cat(list(p)) if isinstance(p, tuple | list) else p for p in deep]
     parts = [torch.cat(list(found.pooler_output)), *parts]
@@ -174,7 +195,7 @@ def true_logits(case: Case, prompt: Prompt) -> Floats:
     ids = torch.tensor([prompt.ids])
     kinds = (ids == IMAGE_TOKEN).int()
     named: dict[str, Any] = {}
-    if case.name.startswith(("gemma", "qwen")):
+    if case.name.startswith(("gemma", "glm", "qwen")):
         named["token_type_ids" if case.name == "gemma3" else "mm_token_type_ids"] = kinds
     with torch.no_grad():
         truth = case.eyed.truth(

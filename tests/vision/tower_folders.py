@@ -17,11 +17,14 @@ RECORDED = Path(__file__).parents[1] / "truth/vision/llama_cpp_towers.json"
 TOKENS = (
     "<|image_pad|>", "<image_soft_token>", "<image>", "[IMG]", "[IMG_BREAK]", "[IMG_END]",
     "<IMG_CONTEXT>", "<start_of_image>", "<|vision_start|>", "<|vision_end|>",
+    "<|image|>", "<|patch|>", "<|image_start|>", "<|image_end|>", "<|tile_x_separator|>",
+    "<|tile_y_separator|>",
 )  # fmt: skip
 # Of each family's own processor, beside what all have.
 _PREPARED: dict[str, dict[str, Any]] = {
     "gemma3": {"image_seq_length": 16},
     "idefics3": {"size": {"longest_edge": 48}},
+    "llama4": {"max_patches": 6},
 }
 
 

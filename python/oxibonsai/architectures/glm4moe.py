@@ -1,6 +1,7 @@
 """GLM 4.5 to 4.7: a few dense layers, then sigmoid routing beside a shared expert.
 
-The last layers may predict further tokens; they are no part of the pass.
+In GLM-4.5V and 4.6V pairs turn by the axes of an image's positions. The last layers may predict further
+tokens; they are no part of the pass.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from oxibonsai.architectures import decoder, drafting, mixture
+from oxibonsai.architectures import decoder, drafting, glm, mixture
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.mixture import RoutedMixture, SharedExperts
 from oxibonsai.architectures.rotary import Rope
-from oxibonsai.architectures.schema.family import Family
+from oxibonsai.architectures.schema.family import Family, embed_tokens_and_images
 from oxibonsai.architectures.schema.fields import (
     biased,
     count,
@@ -23,6 +24,8 @@ from oxibonsai.architectures.schema.fields import (
     told_by_tensors,
 )
 from oxibonsai.architectures.schema.tensors import Entry
+from oxibonsai.architectures.schema.wrapper import Wrapper
+from oxibonsai.architectures.sectioned_rope import SectionedRope
 from oxibonsai.graph import Builder, RopeConfig, Value
 
 NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm"}
@@ -42,6 +45,19 @@ class Config(RoutedMixture):
     attention_bias: bool = biased("attention_bias", *decoder.QKV.values())
     num_nextn_predict_layers: int = drafting.drafting_layers()
     rope: RopeConfig = field(Rope(("default", "linear", "yarn"), counted=True, share=0.5))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeeingConfig(Config):
+    """The fields of a model that sees."""
+
+    rope: RopeConfig = field(
+        SectionedRope(
+            ("default", "mrope"), counted=True, share=0.5, sections=glm.SECTIONS,
+            taking_turns=False,
+        )
+    )  # fmt: skip
+    sections: tuple[int, ...] = field(glm.SECTIONS)
 
 
 def tensors(c: Config) -> Iterator[Entry]:
@@ -72,3 +88,8 @@ def layer(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value:
 FAMILY = Family(
     "glm4moe", ("glm4_moe",), "Glm4Moe", "GLM 4.5", Config, tensors, layer, drafting_layer=layer
 )
+SEEING = Family(
+    "glm4moe", ("glm4v_moe_text",), "", "GLM 4.5V", SeeingConfig, tensors, layer,
+    embed_tokens_and_images, drafting_layer=layer, wrapper=Wrapper(("glm4v_moe",)),
+    owns_gguf=glm.has_sections,
+)  # fmt: skip

@@ -17,7 +17,7 @@ from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Weights
 from oxibonsai.architectures.mixture import Mixture
 from oxibonsai.architectures.rotary import Rope
-from oxibonsai.architectures.schema.family import Family
+from oxibonsai.architectures.schema.family import Family, embed_tokens_and_images
 from oxibonsai.architectures.schema.fields import (
     FACTOR,
     Fixed,
@@ -196,10 +196,7 @@ def _add_attention(g: Builder, c: Config, w: Weights, i: int, h: Value) -> Value
     return blocks.attention_output(g, c, w, a, i, add=h)
 
 
-WITHIN = Wrapper(
-    ("llama4",),
-    notes=("the model's part for images is left out: what is made of it takes texts alone",),
-)
 FAMILY = Family(
-    "llama4", ("llama4_text",), "Llama4", "Llama 4", Config, tensors, layer, wrapper=WITHIN
-)
+    "llama4", ("llama4_text",), "Llama4", "Llama 4", Config, tensors, layer,
+    embed_tokens_and_images, wrapper=Wrapper(("llama4",)),
+)  # fmt: skip

@@ -75,7 +75,7 @@ class SectionedRope(Rope):
     def write_config_json(self, value: RopeConfig, c: Any) -> dict[str, Any]:
         """Return the object of ``config.json`` that describes the embedding."""
         rope = {"rope_type": "default", "rope_theta": value.theta}
-        if self.share != 1.0:
+        if self.share != 1.0 or value.rotary_dim != c.head_dim:
             rope[PARTIAL] = value.rotary_dim / c.head_dim
         return {"rope_parameters": rope}
 

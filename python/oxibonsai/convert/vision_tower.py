@@ -9,7 +9,9 @@ from pathlib import Path
 from oxibonsai.checkpoint.folder import ModelFolder
 from oxibonsai.convert.converter import TowerConverter
 from oxibonsai.convert.hadamard_folder import PACK_TYPE
+from oxibonsai.convert.towers.glm4v import GLM4V
 from oxibonsai.convert.towers.internvl import INTERNVL
+from oxibonsai.convert.towers.llama4 import LLAMA4
 from oxibonsai.convert.towers.llava import LLAVA
 from oxibonsai.convert.towers.pixtral import PIXTRAL
 from oxibonsai.convert.towers.qwen_vl import QWEN2VL, QWEN3VL, QWEN25VL
@@ -21,8 +23,12 @@ from oxibonsai.files.progress import Progress
 
 TOWERS: dict[str, TowerConverter] = {  # by config.json's model_type
     "gemma3": GEMMA3,
+    "glm4v": GLM4V,
+    "glm4v_moe": GLM4V,
+    "glm46v": GLM4V,
     "idefics3": IDEFICS3,
     "internvl": INTERNVL,
+    "llama4": LLAMA4,
     "llava": LLAVA,
     "llava_next": LLAVA,
     "mistral3": PIXTRAL,

@@ -32,12 +32,13 @@ def as_columns(
         grids: The images of all texts, in order.
         counts: How many of them each text has.
 
-    Qwen's are float32 [patches, 3 * 2 * patch * patch] with ``image_grid_thw`` int64 [images, 3];
+    Qwen's and GLM's are float32 [patches, 3 * 2 * patch * patch] with ``image_grid_thw`` int64 [images, 3];
     Gemma 3's and LLaVA 1.5's float32 [images, 3, height, width]; LLaVA 1.6's [images, tiles, 3,
     height, width] and Pixtral's [images, 3, height, width], filled up with zeros, with
-    ``image_sizes`` int64 [images, 2]: heights and widths before and after resizing. InternVL's are
-    [tiles of all images, 3, height, width]; those of Idefics 3 [texts, tiles, 3, height, width], filled
-    up with zeros, with ``pixel_attention_mask`` int64 [texts, tiles, height, width], 1 for pixels.
+    ``image_sizes`` int64 [images, 2]: heights and widths before and after resizing. InternVL's and
+    Llama 4's are [tiles of all images, 3, height, width]; those of Idefics 3 [texts, tiles, 3, height,
+    width], filled up with zeros, with ``pixel_attention_mask`` int64 [texts, tiles, height, width], 1 for
+    pixels.
     """
     if isinstance(processor, Idefics3Processor):
         return _tiles_of_texts(grids, counts)

@@ -96,6 +96,46 @@ def _taps(count: int, side: int) -> tuple[Integers, Integers, Floats]:
     return first, np.minimum(first + 1, side - 1), at - low
 
 
+_SHARPNESS = np.float32(-0.75)  # of the cubic kernel, as torch has it
+
+
+def resample_places_bicubic(table: Floats, rows: int, cols: int) -> Floats:
+    """Learned embeddings of a square grid of places for another grid, bicubic between their middles.
+
+    What lies beyond a border is as the border.
+
+    Args:
+        table: float32 [side * side, width].
+        rows: Of the wanted grid.
+        cols: Of the wanted grid.
+
+    Returns:
+        float32 [rows, cols, width].
+    """
+    side = int(np.sqrt(len(table)))
+    grid = table.reshape(side, side, -1)
+    (at_y, weights_y), (at_x, weights_x) = _cubic_taps(rows, side), _cubic_taps(cols, side)
+    lines = np.zeros((side, cols, grid.shape[2]), np.float32)
+    for at, weight in zip(at_x, weights_x, strict=True):
+        lines += grid[:, at] * weight[:, None]
+    total = np.zeros((rows, cols, grid.shape[2]), np.float32)
+    for at, weight in zip(at_y, weights_y, strict=True):
+        total += lines[at] * weight[:, None, None]
+    return total
+
+
+def _cubic_taps(count: int, side: int) -> tuple[Integers, Floats]:
+    """Return the four neighbours among ``side`` of each of ``count`` places, and their weights."""
+    middle = (np.arange(count) + 0.5) * side / count - 0.5
+    first = np.floor(middle).astype(np.int64)
+    t, one, a = (middle - first).astype(np.float32), np.float32(1.0), _SHARPNESS
+    far = ((t + one, one + one - t), (t, one - t))
+    outer = [((d - np.float32(5)) * d + np.float32(8)) * d * a - np.float32(4) * a for d in far[0]]
+    inner = [((a + np.float32(2)) * d - (a + np.float32(3))) * d * d + one for d in far[1]]
+    at = np.clip(first + np.arange(-1, 3)[:, None], 0, side - 1)
+    return at, np.stack([outer[0], *inner, outer[1]])
+
+
 def pool(rows: Floats, side: int, size: int) -> Floats:
     """Return the means of squares of ``size * size`` patches of a square grid.
 

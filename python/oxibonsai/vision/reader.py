@@ -88,8 +88,8 @@ class ImageReader:
         if not isinstance(self.processor, Qwen2VLProcessor | PixtralProcessor):
             raise UnsupportedError(
                 "--image-min-tokens and --image-max-tokens are for models that read pictures in their "
-                "own size (Qwen-VL, Pixtral); this one cuts or resizes them to squares of one size, each "
-                "of which has its number of tokens: leave them out"
+                "own size (Qwen-VL, GLM-V, Pixtral); this one cuts or resizes them to squares of one size, "
+                "each of which has its number of tokens: leave them out"
             )
         return replace(self, processor=self.processor.with_tokens(least, most))
 

@@ -20,8 +20,10 @@ from oxibonsai.vision.image import Floats, ImageEmbedding, LateRows, PixelGrid
 from oxibonsai.vision.processors import ImageProcessor
 from oxibonsai.vision.towers.family import Family
 from oxibonsai.vision.towers.gemma3 import Gemma3Tower
+from oxibonsai.vision.towers.glm4v import Glm4VTower
 from oxibonsai.vision.towers.idefics3 import Idefics3Tower
 from oxibonsai.vision.towers.internvl import InternVLTower
+from oxibonsai.vision.towers.llama4 import Llama4Tower
 from oxibonsai.vision.towers.llava import LlavaTower
 from oxibonsai.vision.towers.pixtral import PixtralTower
 from oxibonsai.vision.towers.qwen2vl import QWEN2VL, QWEN25VL
@@ -36,6 +38,8 @@ FAMILIES: dict[str, Callable[[Keys, Weights, Device], Family]] = {
     "pixtral": PixtralTower,
     "mlp": LlavaTower,
     "internvl": InternVLTower,
+    "llama4": Llama4Tower,
+    "glm4v": Glm4VTower,
 }
 _KEPT_BYTES = 256 << 20
 _MOST_FORGOTTEN = 4096  # outlines of images; each has some hundred bytes

@@ -9,7 +9,6 @@ from oxibonsai.checkpoint.folder import ModelFolder
 from oxibonsai.checkpoint.metadata import Metadata
 from oxibonsai.convert.converter import Shapes, TowerConverter
 from oxibonsai.convert.towers import tower as t
-from oxibonsai.errors import FormatError
 
 _PREFIX = re.compile(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\.")
 _FACTORS = re.compile(r"encoder\.layer\.([0-9]{1,4})\.lambda_([12])")
@@ -36,7 +35,6 @@ _LOOSE = {
     "embeddings.cls_token": "v.class_embd",
     "embeddings.position_embeddings": t.PLACES,
 }
-_MOST_JOINED = 1 << 15
 # What files leave unsaid: tiles of a picture. The models' own processor calls them patches.
 _TILES = {"preproc_min_tiles": ("min_patches", 1), "preproc_max_tiles": ("max_patches", 12)}
 
@@ -62,11 +60,7 @@ def _metadata(folder: ModelFolder) -> Metadata:
 
 def _joined(folder: ModelFolder) -> int:
     """Return patches on each axis that become one row."""
-    ratio = folder.real("downsample_ratio", 0.5)
-    joined = round(min(1 / ratio, _MOST_JOINED))
-    if abs(joined * ratio - 1) > 1e-6:
-        raise FormatError(f"{folder.path / 'config.json'}: downsample_ratio is {ratio}, no 1 / n")
-    return joined
+    return t.inverse(folder, "downsample_ratio", 0.5)
 
 
 def _tensor(folder: ModelFolder, parameter: str) -> Tensor | None:

@@ -24,8 +24,10 @@ COUNTS = {
     "block_count": "num_hidden_layers",
     "attention.head_count": "num_attention_heads",
 }
-_VECTORS = re.compile(r".*(?:ln|ln1|ln2|norm|ls1|ls2|mm\.model\.mlp\.0)\.weight")
+_VECTORS = re.compile(r".*(?:ln|ln1|ln2|norm|norm_embd|ls1|ls2|mm\.model\.mlp\.0)\.weight")
 _LARGEST = 3e38  # float32 holds it
+_MOST_JOINED = 1 << 15
+_THETA = 10000.0
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 
 
@@ -63,6 +65,27 @@ def side(vision: ModelFolder, name: str) -> int:
     if isinstance(value, list) and len(value) == 2 and value[0] == value[1]:
         vision.config[name] = value[0]
     return vision.count(name)
+
+
+def inverse(part: ModelFolder, name: str, default: float) -> int:
+    """Return the patches on each axis that become one row, which some write as a ratio 1 / n."""
+    ratio = part.real(name, default)
+    joined = round(min(1 / ratio, _MOST_JOINED))
+    if abs(joined * ratio - 1) > 1e-6:
+        raise FormatError(f"{part.path / 'config.json'}: {name} is {ratio}, no 1 / n")
+    return joined
+
+
+def require_theta(vision: ModelFolder) -> None:
+    """UnsupportedError where a tower's rotary embedding has another base than files can say."""
+    rope = vision.config.get("rope_parameters")
+    held = rope if isinstance(rope, dict) else vision.config
+    theta = held.get("rope_theta", _THETA)
+    if theta != _THETA:
+        raise UnsupportedError(
+            f"{vision.path / 'config.json'}: rope_theta of the vision tower is {theta!r}; convert knows "
+            f"{_THETA:g}"
+        )
 
 
 def tower_keys(

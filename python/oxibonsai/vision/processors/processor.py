@@ -127,6 +127,13 @@ def as_pixels(
     """
     scaled = (np.arange(256) * (1 / 255)).astype(np.float32)[:, None]
     table = (scaled - np.array(mean, np.float32)) / np.array(std, np.float32)
+    return look_up(tiles, np.asarray(table, np.float32))
+
+
+def look_up(
+    tiles: Iterable[Image.Image], table: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Return the same of a table, float32 [256, 3]: what each value of a channel becomes."""
     channels = np.stack([np.asarray(tile) for tile in tiles]).transpose(0, 3, 1, 2)
     pixels = np.empty(channels.shape, np.float32)
     for c in range(3):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from oxibonsai.vision.decoding import DecodedImage
 from oxibonsai.vision.image import PixelGrid
 from oxibonsai.vision.processors.processor import (
@@ -16,6 +19,7 @@ from oxibonsai.vision.processors.processor import (
     as_pixels,
     check_size,
     cut,
+    look_up,
     resize,
 )
 
@@ -134,6 +138,93 @@ class InternVLProcessor:
             if distance < nearest or (distance == nearest and large_enough):
                 best, nearest = (w, h), distance
         return best[1], best[0]
+
+
+@dataclass(frozen=True)
+class Llama4Processor:
+    """Llama 4: tiles of the image in the grid that enlarges it least, black behind it, then an overview.
+
+    The tiles come row by row; one tile comes alone where the grid has one. The model's own processor
+    has no Pillow backend: torchvision's resizing, which it uses, differs by up to one of 255 levels.
+
+    Attributes:
+        image_size: Side of a tile in pixels.
+        max_tiles: Of a grid.
+        image_mean: Of the channels, for values from 0 to 1.
+        image_std: Standard deviation of the channels.
+    """
+
+    image_size: int = 336
+    max_tiles: int = 16
+    image_mean: Channels = HALF
+    image_std: Channels = HALF
+
+    def prepare(self, image: DecodedImage) -> PixelGrid:
+        """See :class:`oxibonsai.vision.processors.processor.ImageProcessor`."""
+        from PIL import Image
+
+        side = self.image_size
+        rows, columns = self.grid(image.size)
+        target = rows * side, columns * side
+        fitted = resize(image.image, self.fitted(image.size, target), "BILINEAR")
+        padded = Image.new("RGB", (target[1], target[0]))
+        padded.paste(fitted, (0, 0))
+        tiles = cut(padded, rows, columns)
+        if len(tiles) > 1:
+            tiles.append(resize(image.image, (side, side), "BILINEAR"))
+        pixels = look_up(tiles, self._table())
+        return PixelGrid(pixels, (rows, columns), image.size)
+
+    def grid(self, size: Size) -> Size:
+        """Return rows and columns of tiles: the least enlargement, else the least reduction.
+
+        Among equals the grid of the fewest tiles. In float32, as the model's own processor.
+        """
+        height, width = (np.float32(n) for n in size)
+        sides = range(1, self.max_tiles + 1)
+        scales = {
+            (h, w): min(
+                np.float32(h * self.image_size) / height, np.float32(w * self.image_size) / width
+            )
+            for h in sides
+            for w in sides
+            if h * w <= self.max_tiles
+        }
+        enlarging = [scale for scale in scales.values() if scale >= 1]
+        chosen = min(enlarging) if enlarging else max(scales.values())
+        fitting = (grid for grid, scale in scales.items() if scale == chosen)
+        return min(fitting, key=lambda grid: grid[0] * grid[1])
+
+    def fitted(self, size: Size, target: Size) -> Size:
+        """Return the largest size of the image's ratio in a target; no side grows beyond a tile's."""
+        reached = [max(n, self.image_size) for n in size]
+        # What the target bounds, the model's own processor computes in float32.
+        kinds = [np.float64 if r <= t else np.float32 for r, t in zip(reached, target, strict=True)]
+        height, width = (min(r, t) for r, t in zip(reached, target, strict=True))
+        by_height, by_width = kinds[0](height) / size[0], kinds[1](width) / size[1]
+        common = np.float32 if np.float32 in kinds else np.float64
+        if common(by_width) < common(by_height):
+            scaled = int(kinds[1](size[0]) * by_width)
+            return max(min(scaled, height), 1), max(width, 1)
+        scaled = int(kinds[0](size[1]) * by_height)
+        return max(height, 1), max(min(scaled, width), 1)
+
+    def _table(self) -> npt.NDArray[np.float32]:
+        """Return what each level becomes, rounded to bfloat16 after each step."""
+        levels = np.arange(256, dtype=np.float32)[:, None] * np.float32(1 / 255)
+        mean, std = (
+            as_bfloat16(np.array(v, np.float32)) for v in (self.image_mean, self.image_std)
+        )
+        return as_bfloat16(as_bfloat16(as_bfloat16(levels) - mean) / std)
+
+
+def as_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return finite values rounded to the nearest bfloat16, halves to even."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(
+        0xFFFF0000
+    )
+    return rounded.view(np.float32)
 
 
 @dataclass(frozen=True)

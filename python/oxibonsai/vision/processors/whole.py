@@ -191,3 +191,20 @@ class Qwen2VLProcessor:
         tokens = round(height / unit), round(width / unit)
         rows, columns = self._bounds.fit(size, tokens)
         return rows * unit, columns * unit
+
+
+@dataclass(frozen=True)
+class Glm4VProcessor(Qwen2VLProcessor):
+    """GLM-4.1V, 4.5V and 4.6V: as Qwen2-VL, after a side shorter than a token was brought to its length.
+
+    The models' own processor counts the pixels of two equal frames; the bounds here are those of one.
+    """
+
+    min_pixels: int = 112 * 112 // 2
+    max_pixels: int = 28 * 28 * 15000 // 2
+
+    def _target(self, size: Size) -> Size:
+        """Return what :class:`Qwen2VLProcessor` does, of the lengthened size."""
+        unit = self.patch_size * self.merge_size
+        scale = max(unit / min(size), 1.0)
+        return super()._target((int(size[0] * scale), int(size[1] * scale)))

@@ -34,13 +34,21 @@ class AnySize:
         config: Of the tower.
         min_pixels: Of an image, where the file does not say.
         max_pixels: Likewise.
+        processor: Of the family.
     """
 
-    def __init__(self, keys: Keys, config: VisionConfig, min_pixels: int, max_pixels: int) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        config: VisionConfig,
+        min_pixels: int,
+        max_pixels: int,
+        processor: type[Qwen2VLProcessor] = Qwen2VLProcessor,
+    ) -> None:
         self.config = config
         self.merge = read_square(keys, "vision.spatial_merge_size", 2)
         self.rope = AxialRope((config.head_dim // 2, config.head_dim // 2), THETA)
-        self.processor = Qwen2VLProcessor(
+        self.processor = processor(
             patch_size=config.patch_size,
             merge_size=self.merge,
             min_pixels=keys.integer("vision.image_min_pixels", min_pixels),
