@@ -1,6 +1,6 @@
 """Build wheels for several platforms on any Linux, with a compiler from PyPI.
 
-usage: build_wheels.py [--platform NAME ...] [--python 3.X ...] [--output DIR] [--ptx]
+usage: build_wheels.py [--platform NAME ...] [--python 3.X ...] [--output DIR] [--ptx] [--spirv]
 
 Install packaging/requirements.txt first. Headers of other versions of Python than the one that runs
 this are Debian's, which has no 3.10 and 3.12. The compiler is Zig's Clang, which brings the C library of
