@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +144,7 @@ def kernels_of(name: str, kv_type: str) -> set[str]:
 def test_logits_have_the_cpus_bytes(
     opencl: Device, launched: Launched, name: str, tmp_path: Path
 ) -> None:
-    compare(write(name, tmp_path), "" if name in STATE_ONLY else "f16")
+    compare(write(name, tmp_path), options_of(name))
     assert launched() == kernels_of(name, "F16")
 
 
@@ -152,7 +154,7 @@ def test_logits_have_the_cpus_bytes(
 def test_logits_over_other_caches_have_the_cpus_bytes(
     opencl: Device, launched: Launched, name: str, kv_type: str, tmp_path: Path
 ) -> None:
-    compare(write(name, tmp_path), kv_type)
+    compare(write(name, tmp_path), {"kv_type": kv_type})
     assert launched() == kernels_of(name, kv_type.removesuffix("_e4m3").upper())
 
 
@@ -161,26 +163,85 @@ def test_logits_over_other_caches_have_the_cpus_bytes(
 def test_logits_of_other_structures_have_the_cpus_bytes(
     opencl: Device, name: str, tmp_path: Path
 ) -> None:
-    compare(write(name, tmp_path), "f16")
+    compare(write(name, tmp_path), options_of(name))
 
 
-def compare(path: Path, kv_type: str) -> None:
+def options_of(name: str) -> dict[str, Any]:
+    return {} if name in STATE_ONLY else {"kv_type": "f16"}
+
+
+def compare(path: Path, options: dict[str, Any]) -> None:
     """Compare steps of all, several and one token with the CPU's logits of all."""
-    options = {"kv_type": kv_type} if kv_type else {}
     wanted = logits(path, "cpu", len(IDS), **options)
     for chunk in (len(IDS), 7, 3, 1):
         assert logits(path, "opencl", chunk, **options) == wanted, f"in steps of {chunk}"
 
 
-@pytest.mark.parametrize("name", ["gemma3", "mamba2", "qwen3moe"])
-def test_texts_of_a_batch_are_the_cpus(
-    opencl: Device, launched: Launched, name: str, tmp_path: Path
+# Of published models.
+SENTENCE = (
+    "The planets of the solar system, from the one that is nearest to the sun to the last one, are"
+)
+TEXTS = {
+    "The capital of France is": 16,
+    SENTENCE: 6,
+    "def add(a, b):": 6,
+}  # and how many tokens follow
+REAL_KERNELS = {
+    "smollm2": (
+        EVERY
+        | products("q4_min")
+        | products("q8")
+        | attention("F16")
+        | {"prepare_heads_F16", "top_k"}
+    ),
+    "gemma": (
+        EVERY
+        | products("q4_scale32_min")
+        | products("q5")
+        | products("q6_scale16")
+        | products("q8")
+        | attention("F16", "wide_part")
+        | {"add", "prepare_heads_F16", "scale", "top_k"}
+    ),
+}
+
+
+@pytest.mark.parametrize("model", ["smollm2", pytest.param("gemma", marks=RELEASE)])
+def test_published_models_have_the_cpus_logits_and_texts(
+    opencl: Device, launched: Launched, model: str, request: pytest.FixtureRequest
 ) -> None:
-    path = write(name, tmp_path)
+    path = request.getfixturevalue(f"{model}_path")
+
+    def made(device: str) -> tuple[list[bytes], list[str]]:
+        engine = oxibonsai.load(
+            path, device=device, threads=2, ctx_size=128, parallel=3, kv_type="f16", parity="off"
+        )
+        encode, decode = engine.tokenizer.encode, engine.tokenizer.decode
+        logits = [engine.logits(encode(SENTENCE), chunk).tobytes() for chunk in (64, 7)]
+        sequences = [
+            engine.submit(encode(text), replace(GREEDY, max_tokens=tokens))
+            for text, tokens in TEXTS.items()
+        ]
+        while not all(s.finished for s in sequences):
+            engine.step()
+        return logits, [decode(s.generated) for s in sequences]
+
+    assert made("opencl") == made("cpu")
+    assert launched() == REAL_KERNELS[model]
+
+
+# A prompt of more positions than a part of attention has, which is 512.
+@pytest.mark.parametrize(("name", "prompt"), [("qwen3-plain", 530), ("mamba2", 21)])
+def test_texts_of_a_batch_are_the_cpus(
+    opencl: Device, launched: Launched, name: str, prompt: int, tmp_path: Path
+) -> None:
+    path, options = write(name, tmp_path), options_of(name)
 
     def texts(device: str) -> list[list[int]]:
-        engine = oxibonsai.load(path, device=device, threads=2, ctx_size=64, parity="off")
-        sequences = [engine.submit(IDS[:n], GREEDY) for n in (21, 3, 1)]
+        engine = oxibonsai.load(
+            path, device=device, threads=2, ctx_size=576, parity="off", **options
+        )
+        sequences = [engine.submit((IDS * 26)[:n], GREEDY) for n in (prompt, 3, 1)]
         while not all(s.finished for s in sequences):
             engine.step()
         return [s.generated for s in sequences]
