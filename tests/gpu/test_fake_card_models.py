@@ -14,53 +14,27 @@ from oxibonsai.convert.language_model import convert
 from oxibonsai.devices import open_device
 
 pytest.importorskip("transformers", reason="needs transformers and torch (extra: test)")
-import dense_models
 import encoder_models
-import expert_models
-import recurrent_models
-import remote_models
+from device_models import DENSE, EXPERTS, RECURRENT, REMOTE, logits, write
 from seq2seq_runs import Runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.hf, needs_compiler]
 
-DENSE = ("apertus", "bloom", "gemma2", "stablelm", "starcoder2")
-EXPERTS = (
-    *("deepseek2-groups", "gemma4-experts", "gemma4-shared", "gpt-oss", "glm4moe", "llama4"),
-    *("phimoe", "qwen3moe"),
-)
-REMOTE = ("plamo2", "rwkv7")
-RECURRENT = ("jamba", "mamba2", "nemotron_h", "qwen35", "qwen3next")
 # The last layers read keys and values of earlier ones, so that one device must have both.
 SHARING = ("gemma4-shared",)
-CASES = [
-    *(c for c in dense_models.CASES if c.name in DENSE),
-    *(c for c in expert_models.CASES if c.name in EXPERTS),
-    *(c for c in recurrent_models.CASES if c.name in RECURRENT),
-]
-
-
-def save(case: Any, folder: Path) -> None:
-    if isinstance(case, recurrent_models.Case):
-        case.save(folder)
-    else:
-        dense_models.save(case, folder)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "q8_0"])
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_logits_have_the_cpus_bytes(card: Any, case: Any, dtype: str, tmp_path: Path) -> None:
-    save(case, tmp_path / "model")
-    convert(tmp_path / "model", tmp_path / "model.gguf", dtype=dtype)
-    check_logits(tmp_path / "model.gguf", shares=case.name in SHARING)
+@pytest.mark.parametrize("name", [*DENSE, *EXPERTS, *RECURRENT])
+def test_logits_have_the_cpus_bytes(card: Any, name: str, dtype: str, tmp_path: Path) -> None:
+    check_logits(write(name, tmp_path, dtype), shares=name in SHARING)
 
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_logits_of_llama_cpps_files_have_the_cpus_bytes(
     card: Any, name: str, tmp_path: Path
 ) -> None:
-    case = next(c for c in remote_models.CASES if c.name == name)
-    remote_models.write(case, tmp_path / "model.gguf")
-    check_logits(tmp_path / "model.gguf")
+    check_logits(write(name, tmp_path))
 
 
 def check_logits(path: Path, *, shares: bool = False) -> None:
@@ -70,27 +44,13 @@ def check_logits(path: Path, *, shares: bool = False) -> None:
         path: Of the model.
         shares: Whether layers share keys and values, so that one device must have all of them.
     """
-    ids = dense_models.IDS[:21]
-
-    def logits(device: str, chunk: int, gpu_layers: int | None = None) -> bytes:
-        engine = oxibonsai.load(
-            path,
-            device=device,
-            gpu_layers=gpu_layers,
-            threads=2,
-            ctx_size=64,
-            parallel=1,
-            parity="off",
-        )
-        return engine.logits(ids, chunk).tobytes()
-
-    wanted = logits("cpu", 21)
-    assert logits("cuda", 8) == wanted
+    wanted = logits(path, "cpu", 21)
+    assert logits(path, "cuda", 8) == wanted
     if shares:
         with pytest.raises(UnsupportedError, match="share layer of the cache"):
-            logits("cuda", 8, gpu_layers=2)
+            logits(path, "cuda", 8, gpu_layers=2)
     else:
-        assert logits("cuda", 8, gpu_layers=2) == wanted
+        assert logits(path, "cuda", 8, gpu_layers=2) == wanted
 
 
 ENCODERS = (
@@ -136,7 +96,3 @@ def test_a_decoder_behind_an_encoder_has_the_cpus_bytes(
         return [runs.decode(*spans).tobytes() for spans in steps]
 
     assert logits("cuda:0") == logits("cpu")
-
-
-def test_every_structure_that_is_named_is_there() -> None:
-    assert len(CASES) >= len(DENSE) + len(EXPERTS) + len(RECURRENT)

@@ -5,8 +5,8 @@ environment ``V``, is one, beside Debian's ``ocl-icd-libopencl1``::
 
     OCL_ICD_VENDORS=V/lib/libintelocl.so pytest -m "slow or release" tests/gpu/test_opencl.py
 
-CI runs the tests that are not ``release`` so. All others take minutes to compile the kernels, which
-``OXIBONSAI_CACHE`` keeps.
+CI runs the tests that are not ``release`` so, and those of ``test_opencl_models.py``, with
+``OXIBONSAI_ISA=scalar``. All others take minutes to compile the kernels, which ``OXIBONSAI_CACHE`` keeps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 
 import oxibonsai
 from native_build import needs_compiler
-from oxibonsai import SamplingParams, UnsupportedError, _core
+from oxibonsai import UnsupportedError, _core
 from oxibonsai.devices import Device, candidates, list_devices, open_device
 from oxibonsai.models.parity import DEFINITION
 from oxibonsai.models.parity_suite import compare_all_ops
@@ -35,22 +35,6 @@ pytestmark = [
 
 RELEASE = pytest.mark.release
 IDS = [int(i) for i in np.random.default_rng(5).integers(0, 256, 70)]
-PROMPT = "The capital of France is"
-GREEDY = SamplingParams(temperature=0, max_tokens=24)
-
-
-@pytest.fixture(scope="module")
-def device() -> Device:
-    """The first OpenCL device of the machine."""
-    try:
-        return open_device("opencl:0", 2)
-    except UnsupportedError as e:
-        # What a driver says of itself; one that does not keep it, or a build without SPIR-V, is a failure,
-        # and so is the lack of a driver that the environment names.
-        missing = ("no OpenCL driver", "cannot be opened", " lacks ")
-        if "OCL_ICD_VENDORS" not in os.environ and any(m in str(e) for m in missing):
-            pytest.skip(str(e))
-        raise
 
 
 def load(path: Path, name: str, **options: Any) -> oxibonsai.Engine:
@@ -61,7 +45,7 @@ def load(path: Path, name: str, **options: Any) -> oxibonsai.Engine:
     "kv_type",
     ["f16", *(pytest.param(t, marks=RELEASE) for t in ("f32", "q8_0", "q4_0", "fp8_e4m3"))],
 )
-def test_logits_have_the_cpus_bytes(device: Device, tiny_path: Path, kv_type: str) -> None:
+def test_logits_have_the_cpus_bytes(opencl: Device, tiny_path: Path, kv_type: str) -> None:
     wanted = load(tiny_path, "cpu", kv_type=kv_type, ctx_size=128).logits(IDS)
     engine = load(tiny_path, "opencl", kv_type=kv_type, ctx_size=128)
     assert engine.logits(IDS).tobytes() == wanted.tobytes()
@@ -70,33 +54,23 @@ def test_logits_have_the_cpus_bytes(device: Device, tiny_path: Path, kv_type: st
 
 
 @RELEASE
-def test_smollm2_writes_the_cpus_text(device: Device, smollm2_path: Path) -> None:
-    texts = [
-        "".join(load(smollm2_path, name, ctx_size=128, parallel=1).generate(PROMPT, GREEDY))
-        for name in ("cpu", "opencl")
-    ]
-    assert texts[0]
-    assert texts[1] == texts[0]
-
-
-@RELEASE
-def test_every_op_gives_the_definitions_bytes(device: Device) -> None:
-    found = dict(compare_all_ops(device, _core.CpuDevice(2, DEFINITION)))
+def test_every_op_gives_the_definitions_bytes(opencl: Device) -> None:
+    found = dict(compare_all_ops(opencl, _core.CpuDevice(2, DEFINITION)))
     assert {name: result for name, result in found.items() if result} == {}
 
 
-def test_a_processor_is_no_gpu_for_auto(device: Device) -> None:
+def test_a_processor_is_no_gpu_for_auto(opencl: Device) -> None:
     processors = {d.name for d in list_devices() if d.on_cpu}
     assert not processors & set(candidates()[0])
 
 
-def test_a_device_that_the_machine_lacks_is_an_error(device: Device) -> None:
+def test_a_device_that_the_machine_lacks_is_an_error(opencl: Device) -> None:
     with pytest.raises(UnsupportedError, match="has no opencl:99; its drivers have"):
         open_device("opencl:99")
 
 
 def test_a_damaged_kernel_is_compiled_anew(
-    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opencl: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OXIBONSAI_CACHE", str(tmp_path))
     open_device("opencl:0", 1)  # which launches one
@@ -133,12 +107,12 @@ OPEN = "from oxibonsai.devices import open_device\ngpu = open_device('opencl:0',
 
 @needs_compiler
 @pytest.mark.parametrize("name", ["cl_khr_subgroup_shuffle ", "cl_intel_required_subgroup_size"])
-def test_a_device_without_an_extension_is_refused(device: Device, hiding: Path, name: str) -> None:
+def test_a_device_without_an_extension_is_refused(opencl: Device, hiding: Path, name: str) -> None:
     assert f"lacks {name.strip()}" in elsewhere(OPEN, hiding, name)
 
 
 @needs_compiler
-def test_shared_virtual_memory_serves_too(device: Device, hiding: Path) -> None:
+def test_shared_virtual_memory_serves_too(opencl: Device, hiding: Path) -> None:
     # Opening launches a kernel, whose results are compared.
     code = OPEN + (
         "from oxibonsai import _core\n"

@@ -37,8 +37,7 @@ def selectable(card: Any, generation: int) -> set[str]:
 
 # Kernels of pictures, on rows that the suite does not make: tests/native/test_gpu_ops.cc has them.
 NOT_COMPARED = {
-    *("add_gated", "conv2d", "function_values", "insert_rows", "modulate", "norm_pixels"),
-    "sum_runs",
+    *("add_gated", "conv2d", "insert_rows", "modulate", "norm_pixels", "sum_runs"),
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "convert"))
 from hf_folders import write_tokenizer
@@ -156,6 +157,20 @@ def make(folder: Path, size_name: str, *, layers: int = 2, tied: bool | None = N
     gguf_copy.copy(whole, path, tensors=decays)
     whole.unlink()
     return Bonsai2(path, size, layers)
+
+
+def make_small(folder: Path, patch: pytest.MonkeyPatch) -> Bonsai2:
+    """Write a model of the 4B's kind, in little: heads of two kinds, a tied table.
+
+    Args:
+        folder: Takes it.
+        patch: Changes sizes that the maker has for all models, for as long as the model is in use.
+    """
+    for name, size in (("INTERVAL", 2), ("HYBRID_ROWS", ROWS), ("STATE", 8)):
+        patch.setattr(maker, name, size)
+    small = maker.Size(2, 256, 512, 2, 1, True, head_dim=256, value_heads=32, block=256)
+    patch.setitem(maker.BONSAI2, "small", small)
+    return make(folder, "small")
 
 
 def log_decays(values: Floats) -> Floats:

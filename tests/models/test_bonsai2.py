@@ -39,11 +39,7 @@ def two_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> b2.Bonsai2:
-    """A model of the 4B's kind, in little: heads of two kinds, a tied table."""
-    size = maker.Size(2, 256, 512, 2, 1, True, head_dim=256, value_heads=32, block=256)
-    monkeypatch.setattr(maker, "STATE", 8)
-    monkeypatch.setitem(maker.BONSAI2, "small", size)
-    return b2.make(tmp_path, "small")
+    return b2.make_small(tmp_path, monkeypatch)
 
 
 def logits_of(path: Path) -> b2.Floats:

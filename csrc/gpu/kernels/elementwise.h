@@ -75,13 +75,6 @@ KERNEL(clamp_values, FlatArgs, READ(1, float, x), WRITE(2, float, y)) {
   if (i < args.count) y[i] = flush_tiny(smaller(larger(x[i], -args.factor), args.factor));
 }
 
-// Functions of rule 3 alone, for tests: 0 exp, 1 tanh, 2 erf.
-KERNEL(function_values, FlatArgs, READ(1, float, x), WRITE(2, float, y)) {
-  const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
-  if (i >= args.count) return;
-  y[i] = args.function == 0 ? exp_of(x[i]) : args.function == 1 ? tanh_of(x[i]) : erf_of(x[i]);
-}
-
 // y[r] = x[rows[r]].
 KERNEL(select_rows, SelectArgs, READ(1, float, x), READ(2, int32_t, rows), WRITE(3, float, y)) {
   const uint64_t i = uint64_t(BLOCK_X) * 256 + THREAD;
