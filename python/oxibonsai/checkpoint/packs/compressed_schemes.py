@@ -108,6 +108,10 @@ class Schemes:
                 f"{self._where}: sparsity_config has the format {kind!r}; convert knows only dense "
                 "weights"
             )
+        if quantization.get("moe_sparsity_config"):
+            raise UnsupportedError(
+                f"{self._where}: moe_sparsity_config leaves experts out, which convert does not know"
+            )
         if quantization.get("transform_config"):
             raise UnsupportedError(
                 f"{self._where}: transform_config rotates activations, which convert can't write; save "

@@ -113,10 +113,9 @@ class CompressedIntegers(_Scaled):
 
     def _block_type(self) -> str | None:
         """Return the type that has such codes and zero points; None: there is none."""
-        centred = not self._zero_points().any()
         if self.bits <= _NIBBLE:
-            return "q4_0" if centred else "q4_1"
-        return "q8_0" if centred else None
+            return "q4_0" if self.zeros is None else "q4_1"
+        return "q8_0" if self.zeros is None else None
 
     def codes(self) -> npt.NDArray[np.uint8]:
         """Return all codes as the exact type has them, from 0 on: [rows, cols]."""
