@@ -39,7 +39,9 @@ class Written:
     exact: Weights
 
 
-def group(bits: int = 4, size: int | None = None, *, targets: Any = ("Linear",), **options: Any) -> Any:
+def group(
+    bits: int = 4, size: int | None = None, *, targets: Any = ("Linear",), **options: Any
+) -> Any:
     """A config group of integers, as a user of the package writes it."""
     strategy = options.pop("strategy", "group" if size else "channel")
     held = {"num_bits": bits, "type": "int", "strategy": strategy, "group_size": size}
@@ -51,7 +53,12 @@ def group(bits: int = 4, size: int | None = None, *, targets: Any = ("Linear",),
 
 
 def write(
-    case: Case, folder: Path, groups: dict[str, Any], *, dtype: str = "bfloat16", ignore: Any = ("lm_head",)
+    case: Case,
+    folder: Path,
+    groups: dict[str, Any],
+    *,
+    dtype: str = "bfloat16",
+    ignore: Any = ("lm_head",),
 ) -> Written:
     """Saves a model that the package has packed.
 

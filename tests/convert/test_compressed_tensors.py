@@ -70,7 +70,10 @@ def tensors_of(path: Path) -> dict[str, tuple[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "architecture"),
     [(name, "llama") for name in GROUPS]
-    + [(n, "qwen3") for n in ("4 bits in groups of 32", "8 bits and activations", "floats in blocks")],
+    + [
+        (n, "qwen3")
+        for n in ("4 bits in groups of 32", "8 bits and activations", "floats in blocks")
+    ],
 )
 def test_weights_are_those_of_the_package(name: str, architecture: str, tmp_path: Path) -> None:
     case, (settings, kind) = small(architecture), GROUPS[name]
@@ -80,7 +83,9 @@ def test_weights_are_those_of_the_package(name: str, architecture: str, tmp_path
     for key, held in found.items():
         assert np.array_equal(held.values(), written.values[key].numpy()), key
     # In a file of floats they are the package's, too; in blocks they are codes times scales.
-    write_floats(case, tmp_path / "floats", written.exact if kind.startswith("Q") else written.values)
+    write_floats(
+        case, tmp_path / "floats", written.exact if kind.startswith("Q") else written.values
+    )
     convert(tmp_path / "floats", tmp_path / "floats.gguf", dtype="f32")
     convert(tmp_path / "packed", tmp_path / "packed.gguf")
     wanted = tensors_of(tmp_path / "floats.gguf")
@@ -98,7 +103,9 @@ def test_weights_are_those_of_the_package(name: str, architecture: str, tmp_path
 
 @pytest.mark.parametrize(("dtype", "kind"), [("float16", "F16"), ("float32", "F32")])
 def test_the_type_of_scales_is_that_of_weights(dtype: str, kind: str, tmp_path: Path) -> None:
-    written = write(small("llama"), tmp_path / "m", {"g": group(7, 32, symmetric=False)}, dtype=dtype)
+    written = write(
+        small("llama"), tmp_path / "m", {"g": group(7, 32, symmetric=False)}, dtype=dtype
+    )
     for key, held in ModelFolder(tmp_path / "m").parameters.items():
         assert np.array_equal(held.values(), written.values[key].numpy()), key
     convert(tmp_path / "m", tmp_path / "m.gguf")
@@ -142,3 +149,106 @@ def test_logits_are_those_of_the_decompressed_model(architecture: str, tmp_path:
     opened = oxibonsai.load(tmp_path / "packed").logits(ids)
     convert(tmp_path / "packed", tmp_path / "auto.gguf")
     assert np.array_equal(opened, oxibonsai.load(tmp_path / "auto.gguf").logits(ids))
+
+
+def test_columns_are_in_groups_of_any_order(tmp_path: Path) -> None:
+    """The package no longer writes weight_g_idx: here the columns of what it has written are moved."""
+    from compressed_tensors.compressors.pack_quantized.helpers import (
+        pack_to_int32,
+        unpack_from_int32,
+    )
+    from safetensors.torch import load_file, save_file
+
+    written = write(small("llama"), tmp_path / "m", {"g": group(4, 32)})
+    file, name = tmp_path / "m" / "model.safetensors", "model.layers.0.mlp.down_proj"
+    tensors = load_file(file)
+    order = torch.from_numpy(np.random.default_rng(5).permutation(256))
+    codes = unpack_from_int32(tensors[f"{name}.weight_packed"], 4, torch.Size([128, 256]))
+    tensors[f"{name}.weight_packed"] = pack_to_int32(codes[:, order].contiguous(), 4)
+    tensors[f"{name}.weight_g_idx"] = (order // 32).int()
+    other = "model.layers.0.mlp.up_proj"
+    tensors[f"{other}.weight_g_idx"] = (torch.arange(128) // 32).int()
+    save_file(tensors, file)
+    found = ModelFolder(tmp_path / "m").parameters
+    wanted = written.values[f"{name}.weight"][:, order].numpy()
+    assert np.array_equal(found[f"{name}.weight"].values(), wanted)
+    assert found[f"{name}.weight"].exact_type == "bf16"
+    assert found[f"{other}.weight"].exact_type == "q4_0"
+    notes = convert(tmp_path / "m", tmp_path / "m.gguf")
+    assert [n for n in notes if f"{name}.weight" in n and "BF16" in n]
+    assert not [n for n in convert(tmp_path / "m", tmp_path / "m.gguf", dtype="q4_0") if name in n]
+
+
+KEY = "model.layers.0.mlp.up_proj"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"),
+    [
+        ({"format": "marlin-24"}, UnsupportedError, "'marlin-24'; convert knows pack-quantized"),
+        ({"format": "nvfp4-pack-quantized"}, UnsupportedError, "'nvfp4-pack-quantized'"),
+        ({"sparsity_config": {"format": "sparse-24-bitmask"}}, UnsupportedError, "'sparse-24-bit"),
+        ({"transform_config": {"config_groups": {"u": {}}}}, UnsupportedError, "rotates"),
+        ({"moe_sparsity_config": {"method": "prune"}}, UnsupportedError, "leaves experts out"),
+        ({"config_groups": {"W4A16": ["Linear"]}}, UnsupportedError, "no presets"),
+        ({"config_groups": {}}, FormatError, "no config_groups"),
+        ({"config_groups": {"g": group(4, 32, targets=["LlamaMLP"])}}, FormatError, "(LlamaMLP)"),
+        ({"ignore": ["re:.*up_proj"]}, FormatError, f"{KEY} is packed, but among those to ignore"),
+        ({"ignore": ["re:("]}, FormatError, "no regular expression"),
+        ({"ignore": ["re:(.*a)*b"]}, UnsupportedError, "repeats a group"),
+        ({"config_groups": {"g": group(5, 32)}}, FormatError, "do not fit together"),
+        ({"config_groups": {"g": group(9, 32)}}, UnsupportedError, "num_bits 9"),
+        ({"config_groups": {"g": group(4, 64)}}, FormatError, "weight_scale BF16"),
+        ({"config_groups": {"g": group(4, 48)}}, FormatError, "groups of 48 do not divide"),
+        ({"config_groups": {"g": group(4, 32, symmetric=False)}}, FormatError, "no weight_zero_po"),
+        ({"config_groups": {"g": group(4, 32, actorder="group")}}, FormatError, "no weight_g_idx"),
+        ({"config_groups": {"g": group(8, type="float")}}, UnsupportedError, "not packed"),
+    ],
+)
+def test_other_configurations_are_refused(
+    changes: dict[str, Any], error: type[Exception], sentence: str, tmp_path: Path
+) -> None:
+    import re
+
+    write(small("llama"), tmp_path / "m", {"g": group(4, 32)})
+    change_config(tmp_path / "m", **changes)
+    with pytest.raises(error, match=re.escape(sentence)):
+        convert(tmp_path / "m", tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "sentence"),
+    [
+        ("weight_scale", None, "no weight_scale"),
+        ("weight_scale", np.full((256, 1), np.inf, np.float16), "not finite"),
+        ("weight_scale", np.ones((128, 1), np.float16), "weight_scale F16 (128, 1)"),
+        ("weight_zero_point", None, "no weight_zero_point"),
+        (
+            "weight_zero_point",
+            np.full((256, 1), 8, np.int8),
+            "zero points that are no integers of 4",
+        ),
+        ("weight_zero_point", np.zeros((256, 2), np.int8), "weight_zero_point I8 (256, 2)"),
+        ("weight", np.full((256, 128), -9, np.int8), "codes that are no integers of 4 bits"),
+        ("weight", np.zeros((256, 128), np.float32), "stored as F32"),
+        ("weight", np.zeros((2, 256, 128), np.int8), "is no matrix"),
+        ("weight_packed", np.zeros((256, 16), np.int32), "both weight and weight_packed"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(
+    part: str, values: Any, sentence: str, tmp_path: Path
+) -> None:
+    import re
+
+    from safetensors.torch import load_file, save_file
+
+    settings = group(4, symmetric=False, format="naive-quantized")
+    write(small("llama"), tmp_path / "m", {"g": settings})
+    file = tmp_path / "m" / "model.safetensors"
+    tensors = load_file(file)
+    tensors.pop(f"{KEY}.{part}", None)
+    if values is not None:
+        tensors[f"{KEY}.{part}"] = torch.from_numpy(values)
+    save_file(tensors, file)
+    with pytest.raises((FormatError, UnsupportedError), match=re.escape(sentence)):
+        convert(tmp_path / "m", tmp_path / "m.gguf")

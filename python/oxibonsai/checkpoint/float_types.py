@@ -42,7 +42,9 @@ def rounded(values: Floats, dtype: str) -> Floats:
     if dtype == "F16":
         return values.astype(np.float16).astype(np.float32)
     bits = np.ascontiguousarray(values).view(np.uint32)
-    bits = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    bits = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(
+        0xFFFF0000
+    )
     return np.where(np.isnan(values), values, bits.view(np.float32))
 
 

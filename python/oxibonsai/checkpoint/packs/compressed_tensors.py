@@ -10,6 +10,7 @@ rounded to the scale's type.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from oxibonsai.checkpoint.float_types import EIGHT_BIT, PLAIN, Floats, rounded, widened
 from oxibonsai.checkpoint.packs.affine_blocks import holds_affine
-from oxibonsai.checkpoint.packs.compressed_schemes import PACKED_FORMAT, Scheme, Schemes
+from oxibonsai.checkpoint.packs.compressed_schemes import METHOD, PACKED_FORMAT, Scheme, Schemes
 from oxibonsai.checkpoint.safetensors_file import StoredTensor
 from oxibonsai.errors import FormatError, UnsupportedError
 
@@ -78,9 +79,7 @@ class CompressedFloats(_Scaled):
 
     def values(self) -> Floats:
         """Return all weights in float32."""
-        return self._times_scales(
-            widened(self.stored), np.arange(self.shape[1]) // self.block[1]
-        )
+        return self._times_scales(widened(self.stored), np.arange(self.shape[1]) // self.block[1])
 
 
 @dataclass(frozen=True)
@@ -283,6 +282,26 @@ def compressed_parameter(
     )  # fmt: skip
 
 
+def decoded_notes(parameters: Mapping[str, object]) -> list[str]:
+    """Return what the user should know of matrices whose codes no type of GGUF holds.
+
+    Args:
+        parameters: All of a checkpoint, by name.
+    """
+    decoded = {
+        name: held.exact_type
+        for name, held in parameters.items()
+        if isinstance(held, CompressedParameter) and held.exact_type in PLAIN.values()
+    }
+    if not decoded:
+        return []
+    first, kind = next(iter(decoded.items()))
+    return [
+        f"{len(decoded)} matrices of {METHOD} are stored decoded, since no type of GGUF holds their codes "
+        f"and scales; the first is {first}, as {kind.upper()}. --type chooses a smaller type"
+    ]
+
+
 def _shape(
     where: str, stored: StoredTensor, tensors: dict[str, StoredTensor], scheme: Scheme
 ) -> tuple[int, int]:
@@ -321,10 +340,14 @@ def _order(
             raise FormatError(f"{where} has groups out of order (actorder) but no weight_g_idx")
         return None
     if index.dtype != "I32" or index.shape != (cols,):
-        raise FormatError(f"{where} has a weight_g_idx {index.dtype} {index.shape}, not I32 ({cols},)")
+        raise FormatError(
+            f"{where} has a weight_g_idx {index.dtype} {index.shape}, not I32 ({cols},)"
+        )
     held = index.read("<i4")
     if (held == -1).all() or (held == np.arange(cols) // group).all():
         return None
     if scheme.strategy != "group" or (np.sort(held) != np.arange(cols) // group).any():
-        raise FormatError(f"{where} has a weight_g_idx that does not put {group} columns in each group")
+        raise FormatError(
+            f"{where} has a weight_g_idx that does not put {group} columns in each group"
+        )
     return index
