@@ -78,7 +78,8 @@ def _settings(kind: str) -> dict[str, Any]:
             "group_size": GROUP, "block_structure": None, "dynamic": False, "actorder": None,
         }  # fmt: skip
         group = {"targets": ["Linear"], "weights": weights, "format": "pack-quantized"}
-        held = {"quant_method": kind, "format": "pack-quantized", "ignore": ["lm_head"]}
+        held: dict[str, Any] = {"quant_method": kind, "format": "pack-quantized"}
+        held["ignore"] = ["lm_head"]
         held |= {"config_groups": {"group_0": group}, "sparsity_config": {}, "transform_config": {}}
         return {"quantization_config": held}
     packed = {"quant_method": kind, "bits": 4, "group_size": GROUP}

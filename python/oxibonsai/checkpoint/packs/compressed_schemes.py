@@ -192,11 +192,10 @@ def _shared(weights: dict[str, Any], where: str) -> tuple[str, tuple[int, int]]:
         if group is None or group < 1:
             raise FormatError(f"{where}: strategy group has group_size {group!r}")
         return strategy, (1, group)
-    sizes = block.split("x") if isinstance(block, str) else block
-    if isinstance(block, str) and all(n.isascii() and n.isdigit() for n in sizes):
-        sizes = [int(n[:10]) for n in sizes]
-    pair = isinstance(sizes, list) and len(sizes) == 2
-    if not pair or not all(type(n) is int and 0 < n < _MOST_GROUP for n in sizes):
+    sizes: list[Any] = block if isinstance(block, list) else []
+    if isinstance(block, str) and re.fullmatch(r"[0-9]{1,10}x[0-9]{1,10}", block):
+        sizes = [int(n) for n in block.split("x")]
+    if len(sizes) != 2 or not all(type(n) is int and 0 < n < _MOST_GROUP for n in sizes):
         raise FormatError(f"{where}: block_structure is {block!r}, not [rows, columns]")
     return strategy, (sizes[0], sizes[1])
 

@@ -298,7 +298,7 @@ def decoded_notes(parameters: Mapping[str, object]) -> list[str]:
     first, kind = next(iter(decoded.items()))
     return [
         f"{len(decoded)} matrices of {METHOD} are stored decoded, since no type of GGUF holds their codes "
-        f"and scales; the first is {first}, as {kind.upper()}. --type chooses a smaller type"
+        f"and scales; the first is {first}, as {kind.upper()}. convert --type chooses a smaller type"
     ]
 
 
