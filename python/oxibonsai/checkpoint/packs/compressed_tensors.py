@@ -118,8 +118,11 @@ class CompressedIntegers(_Scaled):
 
     def codes(self) -> npt.NDArray[np.uint8]:
         """Return all codes as the exact type has them, from 0 on: [rows, cols]."""
-        half = 1 << ((_NIBBLE if self.bits <= _NIBBLE else _BYTE) - 1)
-        return (self._signed().astype(np.int16) + half).astype(np.uint8)
+        return (self._signed().astype(np.int16) + self._half()).astype(np.uint8)
+
+    def _half(self) -> int:
+        """Return half the range of the exact type's codes."""
+        return 1 << ((_NIBBLE if self.bits <= _NIBBLE else _BYTE) - 1)
 
     def affine(self) -> tuple[Floats, Floats]:
         """Return scales, and minima rounded to the float16 that Q4_1 has: [rows, blocks of 32]."""
@@ -127,16 +130,13 @@ class CompressedIntegers(_Scaled):
 
     def affine_of(self, kind: str) -> tuple[Floats, Floats]:
         """Return scales and minima as a block type has them."""
-        repeats = self.block[1] // _BLOCK if self.block[1] < self.shape[1] else None
         scales, zeros = self._scales(), self._zero_points()
-        half = np.float32(1 << ((_NIBBLE if self.bits <= _NIBBLE else _BYTE) - 1))
         with np.errstate(over="ignore", invalid="ignore"):  # refused with their group
-            minima = -(zeros + half) * scales
+            minima = -(zeros + np.float32(self._half())) * scales
             if kind == "q4_1":
                 minima = minima.astype(np.float16).astype(np.float32)
-        blocks = self.shape[1] // _BLOCK
-        each = blocks if repeats is None else repeats
-        return tuple(np.repeat(v, each, axis=1)[:, :blocks] for v in (scales, minima))  # type: ignore[return-value]
+        groups = np.arange(self.shape[1] // _BLOCK) * _BLOCK // self.block[1]
+        return scales[:, groups], minima[:, groups]
 
     def values(self) -> Floats:
         """Return all weights in float32."""
