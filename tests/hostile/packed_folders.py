@@ -16,7 +16,7 @@ from mutations import JUNK
 Tensors = dict[str, npt.NDArray[Any]]
 HIDDEN, FF, HEADS, VOCABULARY = 64, 384, 2, 16
 GROUP = 32
-KINDS = ("mlx", "awq", "gptq")
+KINDS = ("mlx", "awq", "gptq", "compressed-tensors")
 MODULE = "model.layers.0.mlp.down_proj"  # the one that is lied about
 _CONFIG = {
     "model_type": "llama",
@@ -72,6 +72,16 @@ def good(kind: str) -> Folder:
 def _settings(kind: str) -> dict[str, Any]:
     if kind == "mlx":
         return {"quantization": {"bits": 4, "group_size": GROUP}}
+    if kind == "compressed-tensors":
+        weights = {
+            "num_bits": 4, "type": "int", "symmetric": False, "strategy": "group",
+            "group_size": GROUP, "block_structure": None, "dynamic": False, "actorder": None,
+        }  # fmt: skip
+        group = {"targets": ["Linear"], "weights": weights, "format": "pack-quantized"}
+        held: dict[str, Any] = {"quant_method": kind, "format": "pack-quantized"}
+        held["ignore"] = ["lm_head"]
+        held |= {"config_groups": {"group_0": group}, "sparsity_config": {}, "transform_config": {}}
+        return {"quantization_config": held}
     packed = {"quant_method": kind, "bits": 4, "group_size": GROUP}
     return {"quantization_config": packed | ({"version": "gemm"} if kind == "awq" else {})}
 
@@ -85,6 +95,13 @@ def _packed(kind: str, random: np.random.Generator, rows: int, cols: int) -> Ten
         scales = random.uniform(0.01, 0.05, (rows, groups)).astype(np.float16)
         biases = (scales * np.float16(-8.0)).astype(np.float16)
         return {"weight": words(rows, cols // 8), "scales": scales, "biases": biases}
+    if kind == "compressed-tensors":
+        return {
+            "weight_packed": words(rows, cols // 8).view(np.int32),
+            "weight_scale": random.uniform(0.01, 0.05, (rows, groups)).astype(np.float16),
+            "weight_zero_point": words(rows // 8, groups).view(np.int32),
+            "weight_shape": np.array([rows, cols]),
+        }
     parts: Tensors = {
         "qzeros": words(groups, rows // 8).view(np.int32),
         "scales": random.uniform(0.01, 0.05, (groups, rows)).astype(np.float16),
@@ -110,9 +127,25 @@ def _config_lies(kind: str) -> Iterator[tuple[str, Folder]]:
         for value in JUNK:
             changed = {**base.config[section], key: value}
             yield f"{section}.{key} of {str(value)[:24]!r}", _changed(base, {section: changed})
+    if kind == "compressed-tensors":
+        yield from _scheme_lies(base)
+        return
     for bits in (2, 3, 5, 6, 16, 32, 33):
         changed = {**base.config[section], "bits": bits}
         yield f"{bits} bits", _changed(base, {section: changed})
+
+
+def _scheme_lies(base: Folder) -> Iterator[tuple[str, Folder]]:
+    """Lies in the config group of compressed-tensors."""
+    for inner in ("group", "weights"):
+        held = base.config["quantization_config"]["config_groups"]["group_0"]
+        for key in held if inner == "group" else held["weights"]:
+            own = (2, 3, 5, 8, 9, 16, 64, 384) if key in ("num_bits", "group_size") else ()
+            for value in (*JUNK[::2], *own):
+                config = copy.deepcopy(base.config)
+                group = config["quantization_config"]["config_groups"]["group_0"]
+                (group if inner == "group" else group["weights"])[key] = value
+                yield f"{inner} {key} of {str(value)[:24]!r}", Folder(config, base.tensors)
 
 
 def _changed(base: Folder, config: dict[str, Any]) -> Folder:

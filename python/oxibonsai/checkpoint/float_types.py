@@ -35,6 +35,19 @@ def widened(stored: StoredTensor) -> Floats:
     )
 
 
+def rounded(values: Floats, dtype: str) -> Floats:
+    """Return values rounded to nearest even in one of the plain types, as float32."""
+    if dtype == "F32":
+        return values
+    if dtype == "F16":
+        return values.astype(np.float16).astype(np.float32)
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    bits = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(
+        0xFFFF0000
+    )
+    return np.where(np.isnan(values), values, bits.view(np.float32))
+
+
 @cache
 def _eight_bit_values(exponent_bits: int, mantissa_bits: int) -> Floats:
     """Return the value of each of the 256 codes (OCP 8-bit floating point, 2023).

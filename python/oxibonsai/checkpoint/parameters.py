@@ -13,6 +13,8 @@ import numpy.typing as npt
 from oxibonsai.checkpoint.float_types import BITS, EIGHT_BIT, PLAIN, Floats, widened
 from oxibonsai.checkpoint.packs.affine import AffineParameter, affine_parameter
 from oxibonsai.checkpoint.packs.bitnet import bitnet_parameter
+from oxibonsai.checkpoint.packs.compressed_schemes import METHOD, Schemes
+from oxibonsai.checkpoint.packs.compressed_tensors import compressed_parameters
 from oxibonsai.checkpoint.packs.mxfp4 import mxfp4_parameter
 from oxibonsai.checkpoint.packs.zero_points import ZeroPointParameter, zero_point_parameter
 from oxibonsai.checkpoint.safetensors_file import StoredTensor
@@ -126,7 +128,13 @@ def put_together(
     """
     found: dict[str, Parameter] = {}
     used: set[str] = set()
+    if quantization.get("quant_method") == METHOD and tensors:
+        where = str(next(iter(tensors.values())).path.parent / "config.json")
+        compressed, used = compressed_parameters(tensors, Schemes(quantization, where))
+        found |= compressed
     for name, stored in sorted(tensors.items()):
+        if name in used:
+            continue
         if stored.dtype == "U32" and name.endswith(".weight"):
             found[name] = packed = affine_parameter(name, tensors, quantization)
             used |= {packed.scales.name, packed.biases.name}

@@ -27,6 +27,7 @@ from oxibonsai.checkpoint.metadata import Metadata
 from oxibonsai.checkpoint.packs.affine import AffineParameter
 from oxibonsai.checkpoint.packs.bitnet import BitNetParameter
 from oxibonsai.checkpoint.packs.block_codes import BlockParameter
+from oxibonsai.checkpoint.packs.compressed_tensors import CompressedIntegers
 from oxibonsai.checkpoint.packs.mxfp4 import Mxfp4Parameter
 from oxibonsai.checkpoint.packs.zero_points import ZeroPointParameter
 from oxibonsai.checkpoint.parameters import FloatParameter, Parameter
@@ -44,7 +45,7 @@ def config_json(folder: ModelFolder) -> ConfigJson:
 
 
 # What holds codes, scales and biases.
-Coded = AffineParameter | BlockParameter | ZeroPointParameter
+Coded = AffineParameter | BlockParameter | CompressedIntegers | ZeroPointParameter
 
 
 @dataclass(frozen=True, kw_only=True)

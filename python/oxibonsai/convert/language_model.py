@@ -9,6 +9,7 @@ from pathlib import Path
 from oxibonsai.architectures import eagle3
 from oxibonsai.architectures.wrappers import TEXT_TYPES
 from oxibonsai.checkpoint.folder import ModelFolder
+from oxibonsai.checkpoint.packs.compressed_tensors import decoded_notes
 from oxibonsai.convert.eagle3 import is_drafter
 from oxibonsai.convert.families import CONVERTERS
 from oxibonsai.convert.hadamard_folder import PACK_TYPE, PACKED_TYPE, with_rotation
@@ -88,7 +89,8 @@ def plan_language_model(
         source, with_rotation(source, converter), dtype=dtype, name=name, weights=weights,
         threads=threads,
     )  # fmt: skip
-    return replace(planned, notes=[*planned.notes, *vocabulary_notes(source.path)])
+    decoded = decoded_notes(source.parameters) if dtype == "auto" and weights else []
+    return replace(planned, notes=[*planned.notes, *decoded, *vocabulary_notes(source.path)])
 
 
 def model_kind(folder: ModelFolder) -> str:
