@@ -1,9 +1,11 @@
 """Quantizes a model plainly, with calibration and by llama.cpp, and measures each on another text.
 
     python bench/calibration.py SOURCE.gguf --calibration TEXT --held-out TEXT Q2_K Q3_K_M ...
-        [--target-bits 2.5 ...] [--windows N] [--chunks N] [-t N] [--peer-python PYTHON]
+        [--ways plain imatrix gptq] [--target-bits 2.5 ...] [--windows N] [--chunks N] [-t N]
+        [--peer-python PYTHON]
 
-All take the importance matrix that oxibonsai computes over the calibration text. Every file is run by
+A type may be given with types of matrices, as --tensor-type of quantize: Q2_0,ffn_down=Q3_K. The
+importance matrix is the one that oxibonsai computes over the calibration text. Every file is run by
 oxibonsai, so that weights alone differ. Divergences are from the source, over the second halves of
 windows of 512 tokens. Without --held-out, the text is that of the Python language reference, which
 every Python has (pydoc_data.topics); without --calibration, it is this project's documentation.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +41,38 @@ from oxibonsai.evaluate import (
 from oxibonsai.imatrix import Imatrix, collect
 from oxibonsai.quantize import Plan, TypeRules, find_mix, make_plan, write
 from oxibonsai.quantize.blocks import Encoded
+from oxibonsai.quantize.type_choice import layer_of
+from oxibonsai.quantize.weight_types import target_type
 from quantize import quantize_theirs, type_counts
 
 _DOCS = Path(__file__).parent.parent / "docs"
 _CTX_SIZE = 512
+_TYPES = "TYPE[,REGEX=TYPE...]"
+_PLAIN, _IMATRIX, _GPTQ = "plain", "imatrix", "gptq"
+
+
+@dataclass(frozen=True)
+class Types:
+    """What a row's files are quantized to.
+
+    Attributes:
+        name: As it was given.
+        mix: Of llama-quantize.
+        patterns: Types of matrices whose names match, instead of the mix's.
+    """
+
+    name: str
+    mix: str
+    patterns: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def read(cls, name: str) -> Types:
+        """``MIX,REGEX=TYPE,...``."""
+        mix, *patterns = name.split(",")
+        pairs = [pattern.rpartition("=") for pattern in patterns]
+        if not all(pattern and kind for pattern, _, kind in pairs):
+            raise argparse.ArgumentTypeError(f"{name} is no {_TYPES}")
+        return cls(name, mix, tuple((pattern, kind) for pattern, _, kind in pairs))
 
 
 @dataclass
@@ -74,9 +105,12 @@ class Comparison:
         bos = engine.tokenizer.vocabulary.leading_bos
         return measure_divergence(engine, KlBase(self.base), bos)
 
-    def plan(self, mix: str, patterns: Sequence[tuple[str, str]] = ()) -> Plan:
+    def plan(
+        self, types: Types, imatrix: Imatrix | None, chosen: Sequence[tuple[str, str]] = ()
+    ) -> Plan:
         file = self.engine.model.weights.checkpoint.file
-        return make_plan(file, TypeRules(find_mix(mix), patterns=patterns), self.imatrix)
+        rules = TypeRules(find_mix(types.mix), patterns=[*types.patterns, *chosen])
+        return make_plan(file, rules, imatrix)
 
     def encoded(self, plan: Plan) -> dict[str, Encoded]:
         return encode_with_feedback(
@@ -89,8 +123,8 @@ class Comparison:
             progress=lambda *_: None,
         )
 
-    def targeted(self, mix: str, bits: float) -> Plan:
-        plan = self.plan(mix)
+    def targeted(self, types: Types, bits: float) -> Plan:
+        plan = self.plan(types, self.imatrix)
         chosen = choose_types(
             self.engine.model,
             self.engine.kv_type,
@@ -103,26 +137,29 @@ class Comparison:
             threads=self.options.threads,
             progress=lambda *_: None,
         )
-        return self.plan(mix, [(f"^{name}$", kind) for name, kind in chosen.types.items()])
+        patterns = [(f"^{name}$", kind) for name, kind in chosen.types.items()]
+        return self.plan(types, self.imatrix, patterns)
 
-    def theirs(self, mix: str, out: Path) -> None:
-        held = {n: v for n in self.imatrix.entries if (v := self.imatrix.importance(n)) is not None}
-        np.savez(self.folder / "imatrix.npz", allow_pickle=False, **held)
+    def theirs(self, types: Types, imatrix: Imatrix | None, out: Path) -> None:
         arguments: dict[str, object] = {
             "source": str(self.options.source),
             "out": str(out),
-            "mix": mix.upper(),
+            "mix": types.mix.upper(),
+            "patterns": [(p, target_type(kind).gguf_id) for p, kind in types.patterns],
             "pure": False,
             "threads": self.options.threads,
-            "imatrix": str(self.folder / "imatrix.npz"),
         }
+        if imatrix is not None:
+            held = {n: v for n in imatrix.entries if (v := imatrix.importance(n)) is not None}
+            np.savez(self.folder / "imatrix.npz", allow_pickle=False, **held)
+            arguments["imatrix"] = str(self.folder / "imatrix.npz")
         quantize_theirs(self.options.peer_python, arguments)
 
-    def row(self, name: str, how: str, path: Path) -> None:
+    def row(self, name: str, by: str, path: Path) -> None:
         found = self.divergence(path)
         kl = f"{found.kl.value:.4f} ± {found.kl.error:.4f}"
         size = f"{path.stat().st_size / 1e6:.1f}"
-        columns = [name, how, size, f"{layer_bits(path):.2f}", kl, f"{found.ppl.value:.2f}"]
+        columns = [name, by, size, f"{layer_bits(path):.2f}", kl, f"{found.ppl.value:.2f}"]
         print(" | ".join(columns), flush=True)
 
 
@@ -147,6 +184,22 @@ def layer_bits(path: Path) -> float:
     return 8 * sum(t.nbytes for t in held) / sum(int(np.prod(t.shape)) for t in held)
 
 
+def print_types(plan: Plan) -> None:
+    """Print how many matrices of each role in the layers have each type, to the standard error."""
+    counts = Counter(
+        (c.tensor.role, c.type.name) for c in plan.choices if layer_of(c.tensor.name) is not None
+    )
+    for (role, kind), count in sorted(counts.items()):
+        if kind != "F32":
+            print(f"{role} {kind}: {count}", file=sys.stderr, flush=True)
+
+
+def plan_bits(plan: Plan) -> float:
+    """Bits of a weight in the matrices of the layers, as planned."""
+    held = [c for c in plan.choices if c.tensor.name.startswith("blk.") and len(c.tensor.shape) > 1]
+    return 8 * sum(c.nbytes for c in held) / sum(c.tensor.count for c in held)
+
+
 def compare(options: argparse.Namespace, folder: Path) -> None:
     engine = oxibonsai.load(options.source, parallel=1, ctx_size=_CTX_SIZE)
     bos = engine.tokenizer.vocabulary.leading_bos
@@ -159,27 +212,36 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
     print("type | by | MB | bits of the layers | KL | perplexity")
     print(" | ".join(["---"] * 6), flush=True)
     ours, theirs = folder / "ours.gguf", folder / "theirs.gguf"
-    for mix in options.mixes:
-        comparison.theirs(mix, theirs)
-        comparison.row(mix, "llama.cpp", theirs)
-        plan = comparison.plan(mix)
-        write(plan, ours, threads=options.threads)
-        if type_counts(ours) != type_counts(theirs):
-            print(f"{mix}: other types!", file=sys.stderr)
-        comparison.row(mix, "plain", ours)
-        write(plan, ours, encoded=comparison.encoded(plan), threads=options.threads)
-        comparison.row(mix, "--gptq", ours)
-        for bits in options.target_bits:
-            plan = comparison.targeted(mix, layer_bits(theirs) if bits == 0 else bits)
+    for types in options.types:
+        for way in (_PLAIN, _IMATRIX):
+            if way in options.ways:
+                given = imatrix if way == _IMATRIX else None
+                comparison.theirs(types, given, theirs)
+                comparison.row(types.name, f"llama.cpp, {way}", theirs)
+                write(comparison.plan(types, given), ours, threads=options.threads)
+                if type_counts(ours) != type_counts(theirs):
+                    print(f"{types.name}: other types!", file=sys.stderr)
+                comparison.row(types.name, way, ours)
+        plan = comparison.plan(types, imatrix)
+        if _GPTQ in options.ways:
             write(plan, ours, encoded=comparison.encoded(plan), threads=options.threads)
-            asked = "the same" if bits == 0 else f"{bits:g}"
-            comparison.row(mix, f"--gptq --target-bits ({asked})", ours)
+            comparison.row(types.name, "--gptq", ours)
+        for asked in options.target_bits:
+            chosen = comparison.targeted(types, asked or plan_bits(plan))
+            write(chosen, ours, encoded=comparison.encoded(chosen), threads=options.threads)
+            said = f"{asked:g}" if asked else "the same"
+            comparison.row(types.name, f"--gptq --target-bits ({said})", ours)
+            print_types(chosen)
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("source", type=Path, help="a GGUF file, best in F32")
-    parser.add_argument("mixes", nargs="+", metavar="TYPE")
+    parser.add_argument(
+        "types", nargs="+", type=Types.read, metavar=_TYPES, help="of both programs"
+    )
+    ways = [_PLAIN, _IMATRIX, _GPTQ]
+    parser.add_argument("--ways", nargs="*", choices=ways, default=ways, help="default: all")
     parser.add_argument("--calibration", type=Path, metavar="TEXT")
     parser.add_argument("--held-out", type=Path, metavar="TEXT")
     parser.add_argument(

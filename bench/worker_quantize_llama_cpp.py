@@ -31,6 +31,14 @@ def importance(path: str) -> tuple[Any, list[Any]]:
     return entries, list(arrays.values())
 
 
+def overrides(patterns: list[tuple[str, int]]) -> Any:
+    """The types of tensors whose names a regular expression matches."""
+    entries = (llama_cpp.llama_model_tensor_override * (len(patterns) + 1))()  # the last is empty
+    for entry, (pattern, kind) in zip(entries, patterns, strict=False):
+        entry.pattern, entry.type = pattern.encode(), kind
+    return entries
+
+
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 
@@ -47,6 +55,7 @@ def main(text: str) -> None:
     kept = None
     if "imatrix" in asked:
         params.imatrix, kept = importance(asked["imatrix"])
+    params.tt_overrides = overrides(asked.get("patterns", []))
     source, out = (str(Path(asked[k])).encode() for k in ("source", "out"))
     began = time.monotonic()
     if llama_cpp.llama_model_quantize(source, out, ctypes.byref(params)) != 0:

@@ -189,7 +189,8 @@ def test_layers_are_rounded_for_a_text_and_types_chosen(source: Path, tmp_path: 
     ("options", "said"),
     [
         (("--gptq",), "--calibration FILE"),
-        (("--calibration-windows", "2"), "--gptq or --target-bits"),
+        (("--calibration-windows", "2"), "--calibration-windows has an effect with --gptq or"),
+        (("--calibration-ctx-size", "64"), "--calibration-ctx-size has an effect with --gptq or"),
         (("--layers-at-once", "2"), "--gptq alone"),
         (("--target-bits", "nan", "--calibration", __file__), "--target-bits is nan"),
     ],
@@ -206,11 +207,17 @@ def test_options_of_calibration_need_each_other(
 def test_windows_of_calibration_are_no_longer_than_the_models_context(tmp_path: Path) -> None:
     model, text, out = tmp_path / "short.gguf", tmp_path / "text.txt", tmp_path / "m.gguf"
     float_model.write(model, changes={"qwen3.context_length": (64, "u32")})
-    options = ("q4_0", "--gptq", "--calibration", text, "--calibration-windows", "2")
+    options = ["q4_0", "--gptq", "--calibration", text, "--calibration-windows", "2"]
     text.write_text("x" * 127)
     done = run_oxibonsai("quantize", model, out, *options)
     assert done.returncode == 2
+    beyond = "windows of 512 tokens are more than the model's context of 64: "
+    assert beyond + "give --calibration-ctx-size 64 or less" in " ".join(done.stderr.split())
+    options += ["--calibration-ctx-size", "64"]
+    done = run_oxibonsai("quantize", model, out, *options)
+    assert done.returncode == 2
     assert f"{text} has 127 tokens; to calibrate takes 128 at least" in done.stderr
+    assert not out.exists()
     text.write_text("x" * 128)
     done = run_oxibonsai("quantize", model, out, *options)
     assert done.returncode == 0, done.stderr

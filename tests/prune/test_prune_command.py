@@ -145,6 +145,28 @@ def test_what_no_measurement_makes_right_is_refused_before_a_text_is_read(
     assert problem in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--method", "wanda", "--calibration", "TEXT"],
+        ["--method", "magnitude", "--held-out", "TEXT"],
+    ],
+)
+def test_windows_longer_than_the_context_are_refused_with_the_size_that_fits(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, text, out = tmp_path / "m.gguf", tmp_path / "text.txt", tmp_path / "o.gguf"
+    float_model.write(model, changes={"qwen3.context_length": (64, "u32")})
+    text.write_text(TEXT)
+    line = ["prune", str(model), str(out), *(str(text) if o == "TEXT" else o for o in options)]
+    for given, size in (([], 512), (["-c", "65"], 65)):
+        assert _run([*line, *given]) == 2
+        beyond = f"windows of {size} tokens are more than the model's context of 64: "
+        assert beyond + "give --ctx-size 64 or less" in " ".join(capsys.readouterr().err.split())
+        assert not out.exists()
+    assert _run([*line, "-c", "64"]) == 0
+
+
 def test_a_quantized_source_is_said_where_its_weights_get_another_type(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,17 +14,18 @@ import rich_click as click
 
 from oxibonsai.calibrate import choose_types, encode_with_feedback
 from oxibonsai.cli.options import Command, apply, load_engine
-from oxibonsai.cli.perplexity import read_text
+from oxibonsai.cli.perplexity import check_windows, read_text
 from oxibonsai.engine import Engine
 from oxibonsai.errors import RequestError
 from oxibonsai.evaluate import cut_windows, text_tokens
+from oxibonsai.evaluate.windows import MIN_CTX_SIZE
 from oxibonsai.files.step_progress import step_progress
 from oxibonsai.imatrix import Imatrix, collect
 from oxibonsai.quantize import Plan, TypeRules, make_plan
 from oxibonsai.quantize.blocks import Encoded
 from oxibonsai.quantize.type_choice import Tensor
 
-_CTX_SIZE = 512
+_DEFAULT_CTX_SIZE = 512
 _DEFAULT_WINDOWS = 32
 _DEFAULT_LAYERS_AT_ONCE = 4
 
@@ -39,6 +40,7 @@ class CalibrationOptions:
         text: The calibration text; None: nothing is calibrated.
         feedback: Encode with error feedback.
         target_bits: Choose types for so many bits a weight; None: those of the mix.
+        ctx_size: Tokens of a window of the text.
         windows: Windows of the text that are read.
         layers_at_once: Layers whose inputs are collected in one pass over the text.
     """
@@ -46,6 +48,7 @@ class CalibrationOptions:
     text: Path | None
     feedback: bool
     target_bits: float | None
+    ctx_size: int
     windows: int
     layers_at_once: int
 
@@ -72,6 +75,7 @@ def calibration_options(command: Command) -> Command:
         calibration_text: Path | None,
         gptq: bool,
         target_bits: float | None,
+        calibration_ctx_size: int | None,
         calibration_windows: int | None,
         layers_at_once: int | None,
         **options: Any,
@@ -80,18 +84,21 @@ def calibration_options(command: Command) -> Command:
             raise click.UsageError("--gptq and --target-bits need a text: give --calibration FILE")
         if target_bits is not None and math.isnan(target_bits):
             raise click.UsageError("--target-bits is nan; it is a number from 1 to 16")
-        alone = calibration_text, calibration_windows
-        if not gptq and target_bits is None and any(value is not None for value in alone):
-            raise click.UsageError(
-                "--calibration and --calibration-windows have an effect with --gptq or --target-bits "
-                "alone"
-            )
+        alone = {
+            "--calibration": calibration_text,
+            "--calibration-ctx-size": calibration_ctx_size,
+            "--calibration-windows": calibration_windows,
+        }
+        for name, value in alone.items():
+            if value is not None and not gptq and target_bits is None:
+                raise click.UsageError(f"{name} has an effect with --gptq or --target-bits alone")
         if not gptq and layers_at_once is not None:
             raise click.UsageError("--layers-at-once has an effect with --gptq alone")
         calibration = CalibrationOptions(
             calibration_text,
             gptq,
             target_bits,
+            calibration_ctx_size or _DEFAULT_CTX_SIZE,
             calibration_windows or _DEFAULT_WINDOWS,
             layers_at_once or _DEFAULT_LAYERS_AT_ONCE,
         )
@@ -119,10 +126,15 @@ def calibration_options(command: Command) -> Command:
             help="The text, in UTF-8: like what the model will be used for.",
         ),
         click.option(
+            "--calibration-ctx-size",
+            type=click.IntRange(MIN_CTX_SIZE),
+            help="Tokens of a window of it; each is read from an empty context.  "
+            f"[default: {_DEFAULT_CTX_SIZE}]",
+        ),
+        click.option(
             "--calibration-windows",
             type=click.IntRange(1),
-            help=f"Windows of {_CTX_SIZE} tokens that are read of it, evenly spaced.  "
-            f"[default: {_DEFAULT_WINDOWS}]",
+            help=f"Windows that are read of it, evenly spaced.  [default: {_DEFAULT_WINDOWS}]",
         ),
         click.option(
             "--layers-at-once",
@@ -154,12 +166,14 @@ def calibrate(
         encode: Whether the layers are encoded, or only planned.
 
     Raises:
-        RequestError: The text is too short, or the bits are too few.
+        RequestError: The text is too short, its windows are longer than the model's context, or the
+            bits are too few.
     """
     assert calibration.text is not None
-    text = read_text(calibration.text)
-    engine = load_engine(source, "", ctx_size=_CTX_SIZE, parallel=1, threads=threads)
-    windows = _windows(engine, calibration.text, text, calibration.windows)
+    text, size = read_text(calibration.text), calibration.ctx_size
+    engine = load_engine(source, "", ctx_size=size, parallel=1, threads=threads)
+    check_windows(engine, size, f"give --calibration-ctx-size {engine.ctx_size} or less")
+    windows = _windows(engine, calibration.text, text, size, calibration.windows)
     if imatrix is None:
         with step_progress("Reading the text", "windows") as progress:
             for imatrix in collect(engine, windows, datasets=[calibration.text.name]):
@@ -203,19 +217,20 @@ def calibrate(
     return Calibrated(plan, encoded)
 
 
-def _windows(engine: Engine, path: Path, text: str, count: int) -> list[tuple[int, ...]]:
+def _windows(engine: Engine, path: Path, text: str, size: int, count: int) -> list[tuple[int, ...]]:
     """Return windows of a text, as many as asked for where it is long enough, evenly spaced.
 
     Args:
-        engine: Its tokenizer cuts the text; a window is no longer than its context.
+        engine: Its tokenizer cuts the text.
         path: The text's, for errors.
         text: What it says.
+        size: Tokens of a window.
         count: How many at most.
 
     Raises:
         RequestError: The text has fewer tokens than two windows.
     """
-    size, bos = min(_CTX_SIZE, engine.ctx_size), engine.tokenizer.vocabulary.leading_bos
+    bos = engine.tokenizer.vocabulary.leading_bos
     tokens = text_tokens(engine.tokenizer, text)
     if len(tokens) < 2 * size:
         raise RequestError(

@@ -13,7 +13,7 @@ from oxibonsai.checkpoint import Checkpoint
 from oxibonsai.cli.foreign_options import Command
 from oxibonsai.cli.options import json_option, load_engine, quant_type_option, threads_option
 from oxibonsai.cli.output import OutputFile, say_written, warn, written_text
-from oxibonsai.cli.perplexity import chunks_option, read_text
+from oxibonsai.cli.perplexity import check_windows, chunks_option, read_text
 from oxibonsai.cli.progress import byte_progress
 from oxibonsai.devices import default_threads
 from oxibonsai.engine import Engine
@@ -150,7 +150,8 @@ def prune(
     def read_texts(path: str) -> _Texts:
         size = ctx_size or _CTX_SIZE
         engine = load_engine(path, quant_type, ctx_size=size, parallel=1, threads=threads)
-        return _Texts(engine, min(size, engine.ctx_size), chunks)  # a model may take less
+        check_windows(engine, size, f"give --ctx-size {engine.ctx_size} or less")
+        return _Texts(engine, size, chunks)
 
     source = open_model(model, quant_type)
     _check_choices(source, method, choices, type_name)
