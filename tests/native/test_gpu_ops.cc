@@ -616,7 +616,10 @@ int main() {
     for (const graph::KeyPattern& pattern :
          {graph::KeyPattern{5, 0}, {3, 7}, {1, 70}, {1, 0, 32, 6, 1}, {1, 0, 48, 40, 5, 3}}) {
       a.pattern = pattern;
-      check_attention(random, a);
+      for (const int32_t block : {0, count - 1}) {
+        a.block = block;
+        check_attention(random, a);
+      }
     }
   }
   constexpr auto kGlobal = graph::QueryPart::kGlobal, kOthers = graph::QueryPart::kOthers;
