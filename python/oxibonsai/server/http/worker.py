@@ -118,7 +118,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
     def init_signals(self) -> None:
         """Read the API keys again on SIGHUP, and tell SIGINT from SIGQUIT."""
         super().init_signals()
-        signal.signal(signal.SIGINT, self.handle_interrupt)
+        signal.signal(signal.SIGINT, self._interrupt)
         signal.signal(signal.SIGHUP, lambda *_: self.method_queue.defer(self._reload_keys))
         signal.siginterrupt(signal.SIGHUP, False)
 
@@ -135,7 +135,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         """Stop at once on SIGQUIT; stores are safe at any point, programs of tools are ended."""
         self.app.process.stop(0)
 
-    def handle_interrupt(self, sig: int, frame: Any) -> None:
+    def _interrupt(self, sig: int, frame: Any) -> None:
         """Stop on SIGINT: at once, or as soon as state is kept; nothing waits for requests."""
         if not self.app.process.keeps_state:
             self.app.process.stop(0)
