@@ -7,7 +7,8 @@
 namespace oxibonsai::graph {
 
 // Which of the positions up to its own a query of Attend sees, where those are not simply all of a
-// window. The score of any other is kHiddenScore, whose weight is zero.
+// window. The score of any other is kHiddenScore, whose weight is zero. Of its block (Span::blocks)
+// it sees all that lies behind it.
 struct KeyPattern {
   int dilation = 1;       // the query sees one of so many positions of its window, itself first
   int global_tokens = 0;  // the first positions of the sequence, which every query sees
@@ -22,8 +23,8 @@ struct KeyPattern {
   bool any() const;
   // Whether a query may see positions before its window.
   bool reaches_back() const;
-  // Whether head `head` of the op sees position `key` from position `query`, which is not before
-  // it.
+  // Whether head `head` of the op sees position `key` from position `query`; `key` is one of those
+  // up to the end of the query's block.
   bool sees(int32_t query, int32_t key, int window, int head) const;
 };
 

@@ -20,6 +20,10 @@ namespace test {
 
 using namespace oxibonsai;
 
+inline graph::Vector vector_of(std::vector<float> values) {
+  return std::make_shared<const std::vector<float>>(std::move(values));
+}
+
 // Without tensor cores it has no count_up() either, as Apple's.
 inline std::shared_ptr<gpu::GpuDevice> emulated_gpu(gpu::emulator::Options options = {},
                                                     gpu::Int8Mma int8_mma = gpu::Int8Mma::k16x8x32,

@@ -7,6 +7,7 @@
 
 using namespace oxibonsai;
 using quant::QuantType;
+using test::vector_of;
 
 namespace {
 
@@ -14,10 +15,6 @@ struct Case {
   int64_t rows, cols, tokens;
   bool extras;
 };
-
-graph::Vector vector_of(std::vector<float> values) {
-  return std::make_shared<const std::vector<float>>(std::move(values));
-}
 
 void check_linear(std::mt19937& random, QuantType type, const Case& c) {
   const std::vector<uint8_t> bytes = test::random_rows(random, type, c.rows, c.cols);

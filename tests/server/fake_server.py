@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ class Backend(FakeBackend):
             os.kill(os.getpid(), 9)
         elif failure:
             raise getattr(oxibonsai.errors, failure)("the model can't be used")
+
+    def close(self) -> None:
+        folder = Path(os.environ["OXIBONSAI_STATE_DIR"])
+        (folder / "closing").touch()
+        while (folder / "keep-closing").exists():
+            time.sleep(0.02)
 
 
 @click.command()

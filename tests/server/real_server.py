@@ -15,13 +15,16 @@ from running_server import PATIENCE, RunningServer
 
 
 @contextlib.contextmanager
-def real_server(model: Path, folder: Path, *flags: str) -> Iterator[RunningServer]:
+def real_server(
+    model: Path, folder: Path, *flags: str, ends_by: int = signal.SIGTERM
+) -> Iterator[RunningServer]:
     """Serves a model until the block ends, and checks that the server drains and ends well.
 
     Args:
         model: A GGUF file.
         folder: Of the log and the server's state.
         flags: Of ``oxibonsai serve``.
+        ends_by: SIGTERM or SIGINT.
     """
     port = free_port()
     log = folder / "server.log"
@@ -39,11 +42,11 @@ def real_server(model: Path, folder: Path, *flags: str) -> Iterator[RunningServe
         yield server
     finally:
         if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(ends_by)
         try:
             code = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
             raise AssertionError(f"the server did not end:\n{log.read_text()}") from None
-    assert code == 0, log.read_text()
+    assert code == (130 if ends_by == signal.SIGINT else 0), log.read_text()

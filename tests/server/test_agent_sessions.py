@@ -6,6 +6,7 @@ An answer is that of a server which keeps nothing.
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -199,8 +200,11 @@ def test_a_context_of_32k_tokens_is_read_once(tmp_path: Path) -> None:
     close_model_app(fresh)
 
 
+@pytest.mark.parametrize(
+    "ends_by", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_server_that_is_stopped_leaves_what_the_next_one_goes_on_from(
-    model: Path, tmp_path: Path
+    model: Path, tmp_path: Path, ends_by: int
 ) -> None:
     folder = tmp_path / "slots"
     folder.mkdir()
@@ -226,7 +230,7 @@ def test_a_server_that_is_stopped_leaves_what_the_next_one_goes_on_from(
         return answer
 
     prompt = list(range(20, 170))
-    with real_server(model, tmp_path, *flags) as server:
+    with real_server(model, tmp_path, *flags, ends_by=ends_by) as server:
         first = complete(server, prompt)
     longer = [*prompt, *first["tokens"], 5, 6]
     with real_server(model, tmp_path, *flags) as server:

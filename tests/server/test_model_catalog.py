@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import tiny_model
-from oxibonsai.errors import RequestError
+from oxibonsai.errors import FormatError, RequestError
 from oxibonsai.server.registry.catalog import Catalog
+from oxibonsai.server.registry.entry import Entry
 from oxibonsai.server.setting_sources import load_settings
 
 
@@ -86,3 +87,18 @@ def test_what_is_pulled_never_keeps_the_next_start_from_working(
     with pytest.raises(RequestError, match="'hf:org/two'"):
         catalog.add("hf:org/two", "hf:org/two")
     assert "hf:org/two" not in Catalog(load_settings(taken)).specs()
+
+
+@pytest.mark.parametrize(
+    ("source", "failure", "told"),
+    [
+        ("/our models/a.gguf", "/our models/a.gguf is damaged", "a.gguf is damaged"),
+        ("/a.gguf", "/a.gguf: see /etc/a.conf and https://a.b/c", "/a.gguf: see a.conf and https://a.b/c"),
+        ("hf:org/a", "hf:org/a has no GGUF file", "hf:org/a has no GGUF file"),
+    ],
+)  # fmt: skip
+def test_callers_are_told_why_without_folders(source: str, failure: str, told: str) -> None:
+    (spec,) = Catalog(load_settings({"model": source})).specs().values()
+    entry = Entry(spec)
+    entry.failure = FormatError(failure)
+    assert entry.failure_text == told

@@ -143,6 +143,34 @@ def test_ctrl_c_ends_it_at_once(tmp_path: Path, http: str) -> None:
         sock.close()
 
 
+@EITHER
+def test_ctrl_c_keeps_state_where_there_is_a_folder_for_it(tmp_path: Path, http: str) -> None:
+    flags = f"--http-server={http}", f"--slot-save-path={tmp_path}"
+    with running_server(tmp_path, *flags) as server:
+        sock = stream(server, ENDLESS, 0.1)
+        worker = server.worker_pid()
+        server.signal(signal.SIGINT)
+        if worker != server.process.pid:
+            os.kill(worker, signal.SIGINT)
+        assert server.wait() == 130
+        assert is_gone(worker)
+        assert (tmp_path / "state" / "closing").exists()
+        sock.close()
+
+
+@EITHER_SLOWLY
+def test_a_second_ctrl_c_does_not_wait_for_state(tmp_path: Path, http: str) -> None:
+    flags = f"--http-server={http}", f"--slot-save-path={tmp_path}"
+    with running_server(tmp_path, *flags) as server:
+        (tmp_path / "state" / "keep-closing").touch()
+        worker = server.worker_pid()
+        server.signal(signal.SIGINT)
+        wait_until((tmp_path / "state" / "closing").exists)
+        server.signal(signal.SIGINT)
+        assert server.wait() == 130
+        assert is_gone(worker)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_it_can_be_ended_while_the_model_loads(tmp_path: Path, number: int, code: int) -> None:
     with running_server(tmp_path, load_until=tmp_path / "never", wait=False) as server:

@@ -187,7 +187,7 @@ def test_the_server_needs_nothing_of_gunicorn(tmp_path: Path) -> None:
     [
         ({"keep_alive": 9}, "--keep-alive needs --http-server gunicorn"),
         ({"write_timeout": 9}, "--write-timeout needs --http-server gunicorn"),
-        ({"host": ("unix:/tmp/socket",)}, "--host unix:/tmp/socket needs --http-server gunicorn"),
+        ({"host": ("unix:socket",)}, "--host unix:socket needs --http-server gunicorn"),
     ],
 )
 def test_a_setting_that_needs_gunicorn_is_refused_by_name(

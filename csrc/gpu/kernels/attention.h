@@ -53,7 +53,7 @@ INLINE void rotate_shared(GROUP float* values, uint32_t stride, uint32_t count,
 
 // graph::KeyPattern::sees().
 INLINE bool sees(ARGS(AttendArgs) args, uint32_t head, int32_t query, int32_t key) {
-  if (key < int32_t(args.global_tokens)) return true;
+  if (key < int32_t(args.global_tokens) || key > query) return true;
   if (args.block_size == 0)
     return query - key < int32_t(args.window) && (query - key) % int32_t(args.dilation) == 0;
   const int32_t size = int32_t(args.block_size), block = key / size;
@@ -67,9 +67,8 @@ INLINE bool sees(ARGS(AttendArgs) args, uint32_t head, int32_t query, int32_t ke
 INLINE float final_score(ARGS(AttendArgs) args, float score, float slope,
                          GLOBAL const float* by_position, uint32_t head, int32_t distance,
                          int32_t key) {
-  // Of graph::kHiddenScore; positions behind the query's have no score that counts.
-  if (args.has_pattern != 0 && distance <= 0 && !sees(args, head, key - distance, key))
-    return -1e30f;
+  if (args.has_pattern != 0 && !sees(args, head, key - distance, key))
+    return -1e30f;  // graph::kHiddenScore
   if (args.softcap > 0.0f) score = args.softcap * tanh_of(quotient(score, args.softcap));
   if (args.has_slopes != 0) {
     const int32_t away = distance < 0 ? distance : -distance;

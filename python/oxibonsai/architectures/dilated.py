@@ -14,7 +14,6 @@ from oxibonsai.architectures import llama
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Weights
-from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
     COUNT_OR_ZERO,
@@ -22,11 +21,10 @@ from oxibonsai.architectures.schema.fields import (
     GgufKeys,
     Known,
     Stated,
-    constant,
     field,
 )
 from oxibonsai.architectures.schema.sources import ConfigJson, Keys
-from oxibonsai.graph import Builder, KeyPattern, RopeConfig, Value
+from oxibonsai.graph import Builder, KeyPattern, Value
 
 
 @dataclass(frozen=True)
@@ -93,14 +91,9 @@ def _tokens_problem(known: Known, tokens: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(llama.Config):
+class Config(llama.UnwindowedConfig):
     """The fields of a model."""
 
-    window_of_folder: None = constant(None)
-    sliding_window: int = constant(0)
-    rope: RopeConfig = field(
-        Rope(("default", "linear", "yarn", "llama3"), interleaved=True, counted=True)
-    )
     windows: tuple[int, ...] = field(OfLayers("attention_window", "attention.sliding_window", 0))
     dilations: tuple[int, ...] = field(
         Checked(OfLayers("attention_dilation", "attention.window_dilation", 1, 1), _span_problem)

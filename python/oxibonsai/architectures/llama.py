@@ -9,7 +9,7 @@ from oxibonsai.architectures import decoder
 from oxibonsai.architectures.decoder import Decoder
 from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family, embed_tokens_and_images
-from oxibonsai.architectures.schema.fields import biased, count_or_zero, field, fixed
+from oxibonsai.architectures.schema.fields import biased, constant, count_or_zero, field, fixed
 from oxibonsai.architectures.schema.tensors import Entry
 from oxibonsai.graph import RopeConfig
 
@@ -25,6 +25,17 @@ class Config(Decoder):
     sliding_window: int = count_or_zero((), "attention.sliding_window", default=0, unsaid=True)
     rope: RopeConfig = field(
         Rope(("default", "linear", "dynamic", "yarn", "llama3"), interleaved=True, counted=True)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnwindowedConfig(Config):
+    """The fields of a model that has no such window, and whose angles do not depend on ``--ctx-size``."""
+
+    window_of_folder: None = constant(None)
+    sliding_window: int = constant(0)
+    rope: RopeConfig = field(
+        Rope(("default", "linear", "yarn", "llama3"), interleaved=True, counted=True)
     )
 
 

@@ -18,19 +18,17 @@ from oxibonsai.architectures import decoder, llama
 from oxibonsai.architectures.layers import blocks
 from oxibonsai.architectures.layers.blocks import norm
 from oxibonsai.architectures.layers.sizes import Weights
-from oxibonsai.architectures.rotary import Rope
 from oxibonsai.architectures.schema.family import Family
 from oxibonsai.architectures.schema.fields import (
     FACTOR,
     Checked,
     Known,
     Stated,
-    constant,
     count,
     field,
 )
 from oxibonsai.architectures.schema.tensors import Entry, weight
-from oxibonsai.graph import Builder, RopeConfig, Value
+from oxibonsai.graph import Builder, Value
 
 ROUTER = "depth_router"
 # A key of a token that passes by has the product of these as its score. They fit every type of pages.
@@ -43,14 +41,9 @@ def _share_problem(known: Known, value: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(llama.Config):
+class Config(llama.UnwindowedConfig):
     """The fields of a model."""
 
-    window_of_folder: None = constant(None)
-    sliding_window: int = constant(0)
-    rope: RopeConfig = field(
-        Rope(("default", "linear", "yarn", "llama3"), interleaved=True, counted=True)
-    )
     routed_interval: int = count("mod_interval", f"{ROUTER}.interval", default=2, key_default=2)
     capacity: float = field(
         Checked(

@@ -13,7 +13,7 @@ from oxibonsai.distill.settings import DistillSettings
 
 @dataclass(frozen=True)
 class Seen:
-    """What a model makes of tokens.
+    """Outputs of a model for some tokens.
 
     Attributes:
         logits: Of the tokens that follow, [tokens, vocabulary].

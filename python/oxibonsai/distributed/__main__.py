@@ -156,7 +156,7 @@ def _refuse_unshared(settings: Any, stages: int) -> None:
 
 
 def main() -> None:
-    """Run a command, turns errors into one line and an exit code."""
+    """Run a command, and turn errors into one line and an exit code."""
     sys.exit(_run())
 
 

@@ -124,7 +124,7 @@ class Group:
         return wait
 
     def send_plan(self, words: Words) -> None:
-        """Send a command from rank 0 to all others, and does not wait until they take it.
+        """Send a command from rank 0 to all others, and do not wait until they take it.
 
         They work on earlier ones meanwhile, each on its own.
         """

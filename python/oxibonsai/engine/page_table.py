@@ -65,6 +65,6 @@ class Prefix:
 
 
 def page_key(parent: bytes, tokens: Items[int], index: int) -> bytes:
-    """Hash of page ``index`` of a text, given that of the page before it."""
+    """Return the hash of page ``index`` of a text, given that of the page before it."""
     run = array("q", tokens[index * PAGE_POSITIONS : (index + 1) * PAGE_POSITIONS])
     return hashlib.blake2b(parent + run.tobytes(), digest_size=16).digest()

@@ -85,7 +85,7 @@ class ChatFormat:
 
 
 class _Data:
-    """What a description refers to, in the order in which it is first referred to.
+    """Data that a description refers to, in the order of the first references.
 
     Attributes:
         weights: A record for each matrix.

@@ -1,4 +1,4 @@
-"""What differs between operating systems, in one place: no other module asks which one it runs on."""
+"""Differences between operating systems, in one place: no other module asks which one it runs on."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ MOST_SELECTED: int | None = None
 BACKGROUND_PROCESS = 0
 # Tells a server to read its files of keys again; None: there is no such signal.
 RELOAD_SIGNAL: signal.Signals | None = None
-# Signals that end a server at once: Ctrl-C and its like.
-INTERRUPTS: tuple[signal.Signals, ...]
+# The signal that ends a server at once.
+QUIT_SIGNAL: signal.Signals
 if sys.platform == "win32":
     MOST_SELECTED = 512
     BACKGROUND_PROCESS = subprocess.BELOW_NORMAL_PRIORITY_CLASS
-    INTERRUPTS = (signal.SIGINT, signal.SIGBREAK)
+    QUIT_SIGNAL = signal.SIGBREAK
 else:
     RELOAD_SIGNAL = signal.SIGHUP
-    INTERRUPTS = (signal.SIGINT, signal.SIGQUIT)
+    QUIT_SIGNAL = signal.SIGQUIT
 
 _LOCKED_BYTE = 1 << 40  # beyond the end of any file: Windows lets nobody read a locked byte
 _LOOK_SECONDS = 0.05

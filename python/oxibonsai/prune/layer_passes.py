@@ -1,4 +1,4 @@
-"""What each layer of a model computes, in a form that does not depend on the layer's number."""
+"""The computation of each layer of a model, in a form that does not depend on the layer's number."""
 
 from __future__ import annotations
 

@@ -134,6 +134,16 @@ class ServingProcess:
         self.outcome.exit_code = code
         os._exit(Outcome.FAILED if self.is_worker else code)
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether :meth:`end` writes to disk what later prompts go on from."""
+        if self.lifecycle.phase == Phase.LOADING:
+            return False
+        settings = [self.settings]
+        if isinstance(self._backend, ModelRegistry):
+            settings = [entry.spec.settings for entry in self._backend.entries()]
+        return any(s.slot_save_path is not None for s in settings)
+
     def end_tools(self) -> None:
         """End the programs that serve tools."""
         if self._server is not None and self._server.mcp is not None:
@@ -145,7 +155,7 @@ class ServingProcess:
         os._exit(code)
 
     def end(self, code: int) -> NoReturn:
-        """End the process after what runs has been answered."""
+        """End the process after what runs has been answered or aborted; state of prompts is kept."""
         try:
             self.end_tools()
             self._backend.close()

@@ -58,7 +58,7 @@ class _WaitressServer:
         self._lifecycle.has_successor = False
         self._app: Server
         self._sockets: dict[int, Any] = {}  # waitress's: listeners, connections
-        self._ending = self._reload = False
+        self._ending = self._interrupted = self._reload = False
 
     def run(self) -> int:
         """Serve; return only if an address can't be listened on."""
@@ -81,7 +81,7 @@ class _WaitressServer:
         while not (self._ending or self._lifecycle.failed):
             self._wait(_LOOK_SECONDS)
         self._drain()
-        self._process.end(1 if self._lifecycle.failed else 0)
+        self._process.end(1 if self._lifecycle.failed else 130 if self._interrupted else 0)
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
         environ[CLIENT_IS_GONE] = environ["waitress.client_disconnected"]
@@ -100,8 +100,8 @@ class _WaitressServer:
 
     def _handle_signals(self) -> None:
         signal.signal(signal.SIGTERM, self._terminate)
-        for number in platform.INTERRUPTS:
-            signal.signal(number, lambda *_: self._process.stop(130))
+        signal.signal(signal.SIGINT, self._interrupt)
+        signal.signal(platform.QUIT_SIGNAL, lambda *_: self._process.stop(130))
         if platform.RELOAD_SIGNAL is not None:
             signal.signal(platform.RELOAD_SIGNAL, self._ask_reload)
 
@@ -109,6 +109,12 @@ class _WaitressServer:
         if self._ending:
             self._process.stop(143)
         self._ending = True
+
+    def _interrupt(self, *_: Any) -> None:
+        """Stop at once, or as soon as state is kept; nothing waits for requests."""
+        if self._interrupted or not self._process.keeps_state:
+            self._process.stop(130)
+        self._ending = self._interrupted = True
 
     def _ask_reload(self, *_: Any) -> None:
         self._reload = True
@@ -129,6 +135,8 @@ class _WaitressServer:
             left = limit - time.monotonic()
             if left < STREAM_END_SECONDS:
                 self._lifecycle.advance(Phase.STOPPED)
+            if self._interrupted:
+                break
             if left <= 0:
                 _log.warning("Drain timeout: %d requests are aborted", running)
                 break

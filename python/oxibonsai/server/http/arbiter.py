@@ -44,7 +44,7 @@ def check_gunicorn(installed: tuple[int, ...] = gunicorn.version_info) -> None:
 
 
 class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
-    """Runs exactly one worker; a second SIGTERM stops at once, as SIGINT does."""
+    """Runs exactly one worker; after SIGTERM or SIGINT, a second one stops it at once."""
 
     def __init__(self, app: BaseApplication) -> None:
         self.ending = self.forced = self.interrupted = False
@@ -60,6 +60,11 @@ class OneWorkerArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             sig = signal.SIGQUIT
         self.ending = self.ending or sig in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         super().signal(sig, frame)
+
+    def handle_int(self) -> None:
+        """Have the worker stop as it does at a terminal's Ctrl-C, which it gets, too."""
+        self.kill_workers(signal.SIGINT)
+        raise StopIteration
 
     def handle_hup(self) -> None:
         """Let the worker read its API keys again; nothing restarts."""

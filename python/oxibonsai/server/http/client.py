@@ -1,4 +1,4 @@
-"""What the application asks of any HTTP server: whether a client has left, what became of its request."""
+"""Questions to any HTTP server: whether a client has left, what became of its request."""
 
 from __future__ import annotations
 

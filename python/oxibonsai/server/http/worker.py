@@ -92,6 +92,7 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         self._probe_threads = ThreadPoolExecutor(2)
         self._next_sweep = 0.0
         self._handling = threading.local()  # its connection
+        self._interrupted = False
         super().init_process()
 
     def load_wsgi(self) -> None:
@@ -115,8 +116,9 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
     # Signals
 
     def init_signals(self) -> None:
-        """Read the API keys again on SIGHUP, beside gunicorn's signals."""
+        """Read the API keys again on SIGHUP, and tell SIGINT from SIGQUIT."""
         super().init_signals()
+        signal.signal(signal.SIGINT, self._interrupt)
         signal.signal(signal.SIGHUP, lambda *_: self.method_queue.defer(self._reload_keys))
         signal.siginterrupt(signal.SIGHUP, False)
 
@@ -130,8 +132,15 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         super().handle_exit(sig, frame)
 
     def handle_quit(self, sig: int, frame: Any) -> None:
-        """Stop at once on SIGQUIT or SIGINT; stores are safe at any point, programs of tools are ended."""
+        """Stop at once on SIGQUIT; stores are safe at any point, programs of tools are ended."""
         self.app.process.stop(0)
+
+    def _interrupt(self, sig: int, frame: Any) -> None:
+        """Stop on SIGINT: at once, or as soon as state is kept; nothing waits for requests."""
+        if not self.app.process.keeps_state:
+            self.app.process.stop(0)
+        self._interrupted = True
+        self.handle_exit(sig, frame)
 
     # The event loop
 
@@ -150,6 +159,8 @@ class DeadlineWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             left = limit - time.monotonic()
             if left < STREAM_END_SECONDS:
                 self._lifecycle.advance(Phase.STOPPED)
+            if self._interrupted:
+                break
             if left <= 0:
                 self.log.warning("Drain timeout: %d requests are aborted", len(self._running))
                 break

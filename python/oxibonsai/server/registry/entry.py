@@ -71,8 +71,10 @@ class Entry:
         """Return why it could not be loaded; files keep their names, and lose their folders."""
         text = str(self.failure)
         source = self.spec.settings.model or ""
-        if "/" in source:  # the folder may have spaces, at which no pattern could tell a path's end
-            text = text.replace(source.rpartition("/")[0] + "/", "")
+        folder = source.rpartition("/")[0]
+        # It may have spaces, at which no pattern could tell a path's end.
+        if folder and not source.startswith(("hf:", "pip:")):
+            text = text.replace(folder + "/", "")
         return _FOLDERS.sub("", text)
 
 

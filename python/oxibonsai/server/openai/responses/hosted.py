@@ -41,7 +41,7 @@ class HostedTool:
 
 @dataclass(frozen=True)
 class ToolList:
-    """What a server of the request has on offer.
+    """Tools that a server of the request offers.
 
     Attributes:
         label: The request's name of the server.
