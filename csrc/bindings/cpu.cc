@@ -72,18 +72,16 @@ class Linear {
   // As a step does it: pieces of rows, a run of them for each thread.
   void run() {
     cpu::LinearArgs all{};
-    packed_->bind(0, &all);
     all.xf = x_.data();
     if (rounded_) all.x = rounded_->values();
     all.y = y_.data();
     all.stride = weight_->rows();
-    const int64_t pieces = (weight_->rows() + cpu::kItemRows - 1) / cpu::kItemRows;
+    const int64_t pieces = packed_->items();
     const int64_t panels = (x_.shape(0) + cpu::kPanelTokens - 1) / cpu::kPanelTokens;
     const py::gil_scoped_release free;
     pool_->run({panels * pieces}, [&](uint32_t, int64_t i) {
       cpu::LinearArgs a = all;
-      a.first = i % pieces * cpu::kItemRows;
-      a.last = std::min(weight_->rows(), a.first + cpu::kItemRows);
+      packed_->bind_item(0, i % pieces, &a);
       a.first_token = i / pieces * cpu::kPanelTokens;
       a.last_token = std::min<int64_t>(x_.shape(0), a.first_token + cpu::kPanelTokens);
       packed_->kernel().run(a);

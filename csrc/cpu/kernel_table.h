@@ -38,7 +38,7 @@ constexpr int kTableBytes = 256;
 // Prompts are worked on in panels of so many tokens, whose activations or tables stay in the
 // second-level cache while all rows pass over them.
 constexpr int64_t kPanelTokens = 32;
-// Rows that a thread takes at once: a multiple of every tier's tile, few enough to balance threads.
+// Rows that a thread takes at once: a multiple of the tile, few enough to balance threads.
 constexpr int64_t kItemRows = 64;
 
 // y[t, r] (+)= sum over k of x[t, k] * w[r, k], for first_token <= t < last_token and first <= r <
@@ -59,14 +59,15 @@ struct LinearArgs {
   int64_t stride;
 };
 
-// How a tile holds its codes (cpu/tile_format.h). The forms of one-bit codes belong to kernels that
-// read QuantizedRows::tables.
-enum class TileForm : uint8_t { kQuads, kByteRows, kWordRows };
+// How a tile holds its codes (cpu/tile_format.h). kByteRows and kWordRows, of one-bit codes, belong
+// to kernels that read QuantizedRows::tables.
+enum class TileForm : uint8_t { kQuads, kByteRows, kWordRows, kRowTriples };
 
 struct LinearKernel {
   void (*run)(const LinearArgs&);
   int tile_rows;  // interleaved in one tile; 0: the kernel reads the file's own rows
   TileForm form = TileForm::kQuads;
+  int64_t item_rows = kItemRows;
 };
 
 using graph::kPagePositions;

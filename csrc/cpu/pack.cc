@@ -117,9 +117,51 @@ void pack_2bit(const quant::QuantTraits& t, const TileBlock& at, const uint8_t* 
   }
 }
 
+// The numbers of eight quads of a lane, four bytes each, into the five words of that lane.
+void put_numbers(const uint32_t* n, uint8_t* group, int lane) {
+  constexpr uint32_t kThree = 0x07070707u, kTwo = 0x03030303u, kOne = 0x01010101u;
+  const uint32_t words[5] = {
+      n[0] | (n[5] & kThree) << 5, n[1] | ((n[5] >> 3) & kTwo) << 6 | ((n[7] >> 3) & kOne) << 5,
+      n[2] | (n[6] & kThree) << 5, n[3] | ((n[6] >> 3) & kTwo) << 6 | ((n[7] >> 4) & kOne) << 5,
+      n[4] | (n[7] & kThree) << 5,
+  };
+  for (int v = 0; v < 5; ++v) std::memcpy(group + 64 * v + 4 * lane, &words[v], 4);
+}
+
+// Digits of rows that the file lacks are 0, and so are their scales.
+void pack_triples(const quant::QuantTraits& t, const TileBlock& at, const uint8_t* file_rows,
+                  int64_t row_bytes, int rows, int64_t blocks, uint8_t* tile) {
+  constexpr int kLanes = 16;
+  constexpr int kGroupBytes = 5 * 4 * kLanes;
+  quant::BlockParts parts[3];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    for (int64_t b = 0; b < blocks; ++b) {
+      uint8_t* block = tile + b * at.bytes;
+      for (int n = 0; n < 3; ++n) {
+        const int row = lane + n * kLanes;
+        if (row < rows)
+          quant::unpack_block(t.type, file_rows + row * row_bytes + b * t.bytes, &parts[n]);
+        else
+          parts[n] = {};
+        put_half(block + at.d, parts[n].d, row);
+      }
+      for (int g = 0; g < t.group / 32; ++g) {
+        uint32_t numbers[8];
+        for (int q = 0; q < 8; ++q) {
+          uint32_t digits[3];
+          for (int n = 0; n < 3; ++n)
+            std::memcpy(&digits[n], parts[n].code + 32 * g + 4 * q, sizeof digits[n]);
+          numbers[q] = digits[0] + 3 * digits[1] + 9 * digits[2];
+        }
+        put_numbers(numbers, block + at.low + g * kGroupBytes, lane);
+      }
+    }
+  }
+}
+
 }  // namespace
 
-TileBlock tile_block(const TileFormat& f, int tile_rows) {
+TileBlock tile_block(const TileFormat& f, TileForm form, int tile_rows) {
   TileBlock b{};
   int64_t at = 0;
   const auto place = [&at](int64_t bytes) {
@@ -127,7 +169,8 @@ TileBlock tile_block(const TileFormat& f, int tile_rows) {
     at += bytes;
     return offset;
   };
-  b.low = place(f.group * tile_rows * f.low_bits / 8);
+  b.low = place(form == TileForm::kRowTriples ? f.group * tile_rows / 3 * 5 / 8
+                                              : f.group * tile_rows * f.low_bits / 8);
   b.high = place(f.group * tile_rows * f.high_bits / 8);
   b.d = place(f.d_bytes() * tile_rows);
   b.m = place(f.minima ? 2 * tile_rows : 0);
@@ -137,18 +180,21 @@ TileBlock tile_block(const TileFormat& f, int tile_rows) {
   return b;
 }
 
-int64_t tile_bytes(const TileFormat& format, int tile_rows, int64_t cols) {
-  return cols / format.group * tile_block(format, tile_rows).bytes;
+int64_t tile_bytes(const TileFormat& format, TileForm form, int tile_rows, int64_t cols) {
+  return cols / format.group * tile_block(format, form, tile_rows).bytes;
 }
 
 void pack_tile(quant::QuantType type, const uint8_t* file_rows, int64_t row_bytes, int rows,
                int64_t cols, int tile_rows, TileForm form, uint8_t* tile) {
   const TileFormat& f = kTileFormats[static_cast<int>(type)];
-  if (rows < tile_rows) std::memset(tile, 0, static_cast<size_t>(tile_bytes(f, tile_rows, cols)));
+  const quant::QuantTraits& t = quant::traits(type);
+  const TileBlock at = tile_block(f, form, tile_rows);
+  if (form == TileForm::kRowTriples)
+    return pack_triples(t, at, file_rows, row_bytes, rows, cols / t.group, tile);
+  if (rows < tile_rows)
+    std::memset(tile, 0, static_cast<size_t>(tile_bytes(f, form, tile_rows, cols)));
   if (form != TileForm::kQuads)
     return pack_1bit(form, file_rows, row_bytes, rows, cols / f.group, tile_rows, tile);
-  const TileBlock at = tile_block(f, tile_rows);
-  const quant::QuantTraits& t = quant::traits(type);
   if (has_neighbours_in_bytes(type))
     return pack_2bit(t, at, file_rows, row_bytes, rows, cols / t.group, tile_rows, tile);
   quant::BlockParts parts;

@@ -43,7 +43,8 @@ int64_t pieces_of(const graph::Weight& w, const LinearKernel& kernel) {
 int64_t bytes_of_piece(const graph::Weight& w, const LinearKernel& kernel) {
   if (in_place(w, kernel)) return 0;
   if (kernel.tile_rows == 0) return kStoredRows * w.row_bytes();
-  return tile_bytes(kTileFormats[static_cast<int>(w.type())], kernel.tile_rows, w.cols());
+  return tile_bytes(kTileFormats[static_cast<int>(w.type())], kernel.form, kernel.tile_rows,
+                    w.cols());
 }
 
 // Checks pieces first .. last - 1 of one expert and, where they are not read in place, writes them
@@ -108,6 +109,16 @@ void PackedWeight::bind(int64_t expert, LinearArgs* args) const {
   args->weight = in_place(w, kernel_) ? w.row(expert * w.rows())
                                       : tiles_ + expert * pieces_of(w, kernel_) * args->tile_bytes;
   args->cols = w.cols();
+}
+
+int64_t PackedWeight::items() const {
+  return (weight_->rows() + kernel_.item_rows - 1) / kernel_.item_rows;
+}
+
+void PackedWeight::bind_item(int64_t expert, int64_t item, LinearArgs* args) const {
+  bind(expert, args);
+  args->first = item * kernel_.item_rows;
+  args->last = std::min(weight_->rows(), args->first + kernel_.item_rows);
 }
 
 PackedWeightPtr PackedWeight::slice(const graph::WeightPtr& part) const {

@@ -26,6 +26,9 @@ class PackedWeight {
   int64_t bytes() const;
   // The fields of LinearArgs that say where the weights of an expert are.
   void bind(int64_t expert, LinearArgs* args) const;
+  // Items of an expert's rows, which threads share, and the above for one of them, its rows too.
+  int64_t items() const;
+  void bind_item(int64_t expert, int64_t item, LinearArgs* args) const;
   // The same weights for a slice that begins at a tile.
   std::shared_ptr<const PackedWeight> slice(const graph::WeightPtr& part) const;
 

@@ -39,7 +39,9 @@ QuantizedRows place(Arrays& arrays, int64_t rows, int64_t cols, bool tables) {
 
 }  // namespace
 
-bool reads_tables(const LinearKernel& kernel) { return kernel.form != TileForm::kQuads; }
+bool reads_tables(const LinearKernel& kernel) {
+  return kernel.form == TileForm::kByteRows || kernel.form == TileForm::kWordRows;
+}
 
 int64_t quantized_bytes(int64_t rows, int64_t cols, bool tables) {
   Arrays arrays(nullptr);

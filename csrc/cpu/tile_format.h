@@ -23,6 +23,14 @@
 // row in a byte, as the file has them. kByteRows: low is [group / 8][R bytes], rows in the order
 // that widening sums of bytes leaves (byte_of_row in cpu/pack.cc). kWordRows: low is [group / 32][R
 // words of 4 bytes].
+//
+// Base-3 digits, which are never 3, may lie in row triples (TileForm::kRowTriples, tiles of 48
+// rows): the digits of rows r, r + 16 and r + 32 are a number t0 + 3 t1 + 9 t2 of five bits, and
+// quads are of the numbers of 16 lanes. The eight quads of a group of 32 columns fill five vectors:
+// low is [group / 32][5 vectors]. The low five bits of vector v are quad v; above them lie
+//   bits 5..7   quad 5: vector 0, its bits 0..2    bits 6..7   vector 1, its bits 3..4
+//               quad 6: vector 2, its bits 0..2                vector 3, its bits 3..4
+//               quad 7: vector 4, its bits 0..2    bit 5       vectors 1 and 3, its bits 3 and 4
 
 #include <cstdint>
 
@@ -62,7 +70,8 @@ constexpr TileFormat with_codebook(const int8_t* codebook, int offset, int group
 }
 
 // In the order of QuantType. The ternary types share three forms: base-3 digits are unpacked to
-// 2-bit codes at load; entries of codebooks to one 4-bit code a weight, sign included.
+// 2-bit codes at load, unless to row triples; entries of codebooks to one 4-bit code a weight, sign
+// included.
 constexpr TileFormat kTileFormats[] = {
     {0, 0, 0, false, 0, false, 0},                          // F32
     {0, 0, 0, false, 0, false, 0},                          // F16

@@ -11,7 +11,7 @@ namespace oxibonsai::graph {
 namespace {
 
 // Rows of a slice: more than a tile of any device, and a multiple of it, but for the last rows.
-constexpr int64_t kSliceRows = 128;
+constexpr int64_t kSliceRows = 192;
 
 std::string type_of(const Weight& w) { return quant::traits(w.type()).name; }
 

@@ -28,13 +28,14 @@ struct Inputs {
   std::vector<float> x, bias, add;
 };
 
-std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Inputs& in) {
+// By one expert of the weights.
+std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Inputs& in,
+                       int64_t expert = 0, int64_t experts = 1) {
   ThreadPool pool(1);
-  const auto weight =
-      std::make_shared<graph::Weight>("w", c.type, c.rows, c.cols, in.weight.data(), nullptr);
+  const auto weight = std::make_shared<graph::Weight>("w", c.type, c.rows, c.cols, in.weight.data(),
+                                                      nullptr, experts);
   const auto packed = cpu::pack_weights({weight}, table, pool, [](int64_t) {}).weights.front();
   cpu::LinearArgs a{};
-  packed->bind(0, &a);
   const cpu::LinearKernel& kernel = packed->kernel();
   std::optional<cpu::RoundedRows> rounded;
   if (quant::is_integer(c.type))
@@ -45,14 +46,13 @@ std::vector<float> run(const cpu::KernelTable& table, const Case& c, const Input
   std::vector<float> y(static_cast<size_t>(c.tokens * c.rows), NAN);
   a.y = y.data();
   a.stride = c.rows;
-  // In two parts, as threads would: the second starts at a multiple of every tier's tile.
+  // In parts, as threads would.
   for (int64_t t = 0; t < c.tokens; t += cpu::kPanelTokens) {
     a.first_token = t;
     a.last_token = std::min(c.tokens, t + cpu::kPanelTokens);
-    for (const int64_t first : {0, 64}) {
-      a.first = first;
-      a.last = first == 0 ? std::min<int64_t>(c.rows, 64) : c.rows;
-      if (a.first < a.last) kernel.run(a);
+    for (int64_t item = 0; item < packed->items(); ++item) {
+      packed->bind_item(expert, item, &a);
+      kernel.run(a);
     }
   }
   return y;
@@ -98,6 +98,24 @@ void compare(std::mt19937& random, const Case& c) {
     CHECK(test::same_bytes(truth, run(cpu::table(tier), c, in)), name(c, tier.c_str()));
 }
 
+// Each of three experts, whose tiles are its own, gives what its rows alone give.
+void check_experts(std::mt19937& random, const Case& c) {
+  constexpr int64_t kExperts = 3;
+  const Inputs in{test::random_rows(random, c.type, kExperts * c.rows, c.cols),
+                  test::normal(random, static_cast<size_t>(c.tokens * c.cols)),
+                  {},
+                  {}};
+  const auto bytes = static_cast<std::ptrdiff_t>(in.weight.size() / kExperts);
+  for (int64_t e = 0; e < kExperts; ++e) {
+    Inputs alone = in;
+    alone.weight.assign(in.weight.begin() + e * bytes, in.weight.begin() + (e + 1) * bytes);
+    const std::vector<float> truth = run(cpu::table("scalar"), c, alone);
+    for (const std::string& tier : cpu::available_tiers())
+      CHECK(test::same_bytes(truth, run(cpu::table(tier), c, in, e, kExperts)),
+            name(c, tier.c_str()) + ", expert " + std::to_string(e));
+  }
+}
+
 // Groups of activations from 2^-60 on, rows of them all small, subnormal biases.
 void check_flushed(std::mt19937& random, const Case& c) {
   Inputs in{test::random_rows(random, c.type, c.rows, c.cols),
@@ -126,11 +144,12 @@ int main() {
     const auto type = static_cast<QuantType>(i);
     const int64_t group = quant::traits(type).group;
     const int64_t unit = group == 1 ? 24 : group;  // floats: a tail past the 16 lanes
-    for (const int64_t rows : {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 50, 63, 65, 130})
+    for (const int64_t rows : {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 47, 48, 49, 50, 63, 65, 97, 130})
       compare(random, {type, rows, unit, 1, false});
     for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 130})
       compare(random, {type, 19, 3 * unit, tokens, tokens % 2 == 0});
     compare(random, {type, 70, 5 * unit, 6, true});
+    check_experts(random, {type, 50, 2 * unit, 3, false});
     check_flushed(random, {type, 70, 5 * unit, 9, true});
     check_flushed(random, {type, 70, 5 * unit, 9, false});
   }

@@ -3,6 +3,9 @@
 
 namespace oxibonsai::cpu::avx512vbmi {
 
-void fill(KernelTable& table) { fill_linear_1bit(table); }
+void fill(KernelTable& table) {
+  fill_linear_1bit(table);
+  fill_linear_ternary(table);
+}
 
 }  // namespace oxibonsai::cpu::avx512vbmi

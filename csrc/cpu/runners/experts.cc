@@ -203,7 +203,7 @@ class ExpertLinearRunner : public Runner {
         out_(c.value(op.out)),
         weight_(c.packed(op.weight)),
         bias_(op.bias),
-        pieces_((op.weight->rows() + kItemRows - 1) / kItemRows) {}
+        pieces_(weight_->items()) {}
 
   int64_t items(const Step& s, int) const override { return most_panels(s) * pieces_; }
 
@@ -216,9 +216,7 @@ class ExpertLinearRunner : public Runner {
     const int64_t last = index + 1 < rows ? s.index_row(panels_, index + 1)[kPanelFirst] : rows;
     const graph::Weight& w = weight_->weight();
     LinearArgs a{};
-    weight_->bind(panel[kPanelExpert], &a);
-    a.first = item % pieces_ * kItemRows;
-    a.last = std::min(w.rows(), a.first + kItemRows);
+    weight_->bind_item(panel[kPanelExpert], item % pieces_, &a);
     if (x_.type == graph::ValueType::kInt8) {
       a.x = quantized_from(s.quantized(x_), first, 0);
     } else {

@@ -8,17 +8,15 @@
 namespace oxibonsai::cpu {
 namespace {
 
-int64_t pieces_of(const graph::Weight& w) { return (w.rows() + kItemRows - 1) / kItemRows; }
-
 class LinearRunner : public Runner {
  public:
   LinearRunner(const graph::Linear& op, const RunnerContext& c) : x_(c.value(op.x)) {
     if (op.add != graph::kNoValue) add_ = c.value(op.add);
     for (size_t i = 0; i < op.weights.size(); ++i) {
       const bool biased = !op.biases.empty() && op.biases[i] != nullptr;
-      parts_.push_back({c.packed(op.weights[i]), c.value(op.out[i]),
-                        biased ? op.biases[i] : nullptr, pieces_of(*op.weights[i])});
-      pieces_ += parts_.back().pieces;
+      parts_.push_back(
+          {c.packed(op.weights[i]), c.value(op.out[i]), biased ? op.biases[i] : nullptr});
+      pieces_ += parts_.back().weight->items();
     }
   }
 
@@ -31,12 +29,9 @@ class LinearRunner : public Runner {
     const int64_t panel = item / pieces_;
     int64_t piece = item % pieces_;
     const Part* part = parts_.data();
-    for (; piece >= part->pieces; ++part) piece -= part->pieces;
-    const graph::Weight& w = part->weight->weight();
+    for (; piece >= part->weight->items(); ++part) piece -= part->weight->items();
     LinearArgs a{};
-    part->weight->bind(0, &a);
-    a.first = piece * kItemRows;
-    a.last = std::min(w.rows(), a.first + kItemRows);
+    part->weight->bind_item(0, piece, &a);
     if (x_.type == graph::ValueType::kInt8) {
       a.x = s.quantized(x_);
     } else {
@@ -47,7 +42,7 @@ class LinearRunner : public Runner {
     a.bias = part->bias != nullptr ? part->bias->data() : nullptr;
     a.add = add_.storage >= 0 ? s.floats(add_) : nullptr;
     a.y = s.floats(part->out);
-    a.stride = w.rows();
+    a.stride = part->weight->weight().rows();
     part->weight->kernel().run(a);
   }
 
@@ -56,7 +51,6 @@ class LinearRunner : public Runner {
     PackedWeightPtr weight;
     ValueRef out;
     graph::Vector bias;
-    int64_t pieces;
   };
 
   const ValueRef x_;
@@ -74,7 +68,7 @@ class HeadLinearRunner : public Runner {
         out_(c.value(op.out)),
         weight_(c.packed(op.weight)),
         tables_(reads_tables(weight_->kernel())),
-        pieces_(pieces_of(*op.weight)),
+        pieces_(weight_->items()),
         workspace_(c.workspace) {}
 
   int phases() const override { return 2; }
@@ -123,9 +117,7 @@ class HeadLinearRunner : public Runner {
     const int64_t first = item / pieces_ / w.experts() * kPanelTokens;
     const int64_t row = head * s.rows_of(x_) + first;
     LinearArgs a{};
-    weight_->bind(head, &a);
-    a.first = item % pieces_ * kItemRows;
-    a.last = std::min(w.rows(), a.first + kItemRows);
+    weight_->bind_item(head, item % pieces_, &a);
     if (w.integer())
       a.x = quantized_from(gathered(s), row, 0);
     else
