@@ -57,7 +57,11 @@ def main(out: str) -> None:
     if found != SHA256:
         sys.exit(f"the gguf package has other codebooks than the format (SHA-256 {found})")
     head = HEAD.format("an entry is a row of levels, the first in the lowest bits.")
-    Path(out).write_text(head + body + "\n}  // namespace oxibonsai::quant\n")
+    text = head + body + "\n}  // namespace oxibonsai::quant\n"
+    header = Path(out)
+    # A newer header would have programs linked again, which another process may be starting.
+    if not header.exists() or header.read_text() != text:
+        header.write_text(text)
 
 
 if __name__ == "__main__":

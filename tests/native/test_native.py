@@ -44,6 +44,16 @@ def test_native_tests_pass() -> None:
     ctest(build("native"))
 
 
+# Several processes of pytest share a build: what one links anew, another may be starting.
+@pytest.mark.long("waits for the build of all native code")
+@needs_compiler
+def test_a_second_build_leaves_programs_alone() -> None:
+    program = build("native") / "tests" / "native" / "test_math"
+    before = program.stat().st_mtime_ns
+    build("native")
+    assert program.stat().st_mtime_ns == before
+
+
 # The tests compare every tier with the scalar one already; here each is also the one chosen.
 @pytest.mark.release
 @pytest.mark.long("runs all native tests")
