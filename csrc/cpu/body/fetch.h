@@ -15,7 +15,7 @@ namespace {
 constexpr int kAhead = 12288;
 
 // Fetches what lies `ahead` bytes on from the next kBytes bytes, in this tile or the next, to the
-// second-level cache, or to the first where kLocality is 3.
+// second-level cache, or to the first past the second where kLocality is 0.
 template <int kBytes, int kLocality = 2>
 inline void fetch_ahead(const uint8_t* p, int64_t ahead = kAhead) {
 #pragma GCC unroll 16
