@@ -44,6 +44,20 @@ def merge_order(rows: int, cols: int, size: int) -> Integers:
     return numbers.transpose(0, 2, 1, 3).reshape(-1)
 
 
+def convolution_windows(hidden: Floats, size: int) -> Floats:
+    """Return squares of patches as a convolution's windows: of each column all patches of the square.
+
+    Args:
+        hidden: float32 [patches, width], in :func:`merge_order`.
+        size: Patches that become one token, on each axis.
+
+    Returns:
+        float32 [tokens, width * size * size].
+    """
+    squares = hidden.reshape(len(hidden) // size**2, size**2, -1)
+    return np.ascontiguousarray(squares.transpose(0, 2, 1)).reshape(len(squares), -1)
+
+
 def window_order(rows: int, cols: int, size: int) -> tuple[Integers, list[int]]:
     """Return the cells of a grid, window after window.
 

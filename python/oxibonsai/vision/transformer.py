@@ -50,6 +50,11 @@ def layer_norm(g: Builder, c: VisionConfig, w: Weights, x: Value, name: str) -> 
     return g.layer_norm(x, weight, w.bias(name, x.cols), c.layer_norm_eps)
 
 
+def rms_norm(g: Builder, c: VisionConfig, w: Weights, x: Value, name: str) -> Value:
+    """Return an RMSNorm of the tower."""
+    return g.rms_norm(x, w.vector(f"{name}.weight", x.cols), c.layer_norm_eps)
+
+
 def linear(
     g: Builder, w: Weights, x: Value, name: str, rows: int, add: Value | None = None
 ) -> Value:
@@ -88,10 +93,7 @@ def attention(
         biases = [w.bias(f"{b}.attn_{n}", hidden) for n in "qkv"]
     q, k, v = g.linear(x, *matrices, bias=biases)
     if w.has(f"{b}.attn_q_norm.weight"):  # of InternVL's largest tower, over all heads together
-        q, k = (
-            g.rms_norm(y, w.vector(f"{b}.attn_{n}_norm.weight", hidden), c.layer_norm_eps)
-            for y, n in ((q, "q"), (k, "k"))
-        )
+        q, k = (rms_norm(g, c, w, y, f"{b}.attn_{n}_norm") for y, n in ((q, "q"), (k, "k")))
     if rope is not None:
         q, k = g.rope(q, rope, c.head_dim), g.rope(k, rope, c.head_dim)
     return g.attend_local(q, k, v, head_dim=c.head_dim, scale=c.head_dim**-0.5, segments=segments)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from oxibonsai.checkpoint.float_types import rounded
 from oxibonsai.vision.decoding import DecodedImage
 from oxibonsai.vision.image import PixelGrid
 from oxibonsai.vision.processors.processor import (
@@ -211,20 +213,12 @@ class Llama4Processor:
 
     def _table(self) -> npt.NDArray[np.float32]:
         """Return what each level becomes, rounded to bfloat16 after each step."""
+        as_bfloat16 = partial(rounded, dtype="BF16")
         levels = np.arange(256, dtype=np.float32)[:, None] * np.float32(1 / 255)
         mean, std = (
             as_bfloat16(np.array(v, np.float32)) for v in (self.image_mean, self.image_std)
         )
         return as_bfloat16(as_bfloat16(as_bfloat16(levels) - mean) / std)
-
-
-def as_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return finite values rounded to the nearest bfloat16, halves to even."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(
-        0xFFFF0000
-    )
-    return rounded.view(np.float32)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from oxibonsai.devices import Device
-from oxibonsai.graph import Builder, Value
+from oxibonsai.graph import Builder
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
 from oxibonsai.vision.config import read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
-from oxibonsai.vision.patches import merge_order, resample_places_bicubic
+from oxibonsai.vision.patches import convolution_windows, merge_order, resample_places_bicubic
 from oxibonsai.vision.processors import Glm4VProcessor
 from oxibonsai.vision.towers.qwen2vl import AnySize
 
@@ -36,25 +34,22 @@ class Glm4VTower:
         self._layers = t.Pass(self._describe_layers(w), w, device)
         self._merger = t.Pass(self._describe_merger(w), w, device)
 
-    def _norm(self, g: Builder, w: Weights, x: Value, name: str) -> Value:
-        return g.rms_norm(x, w.vector(f"{name}.weight", x.cols), self._config.layer_norm_eps)
-
     def _describe_layers(self, w: Weights) -> Builder:
         c, g = self._config, Builder()
         kernels = t.patch_matrix(c, w, "v.patch_embd.weight", "v.patch_embd.weight.1")
         bias = w.vector("v.patch_embd.bias", c.hidden_size)
         (h,) = g.linear(g.input("patches", kernels.cols), kernels, bias=[bias])
-        h = g.add(self._norm(g, w, h, "v.norm_embd"), g.input("places", c.hidden_size))
+        h = g.add(t.rms_norm(g, c, w, h, "v.norm_embd"), g.input("places", c.hidden_size))
         for i in range(c.num_hidden_layers):
             b = f"v.blk.{i}"
-            x = self._norm(g, w, h, f"{b}.ln1")
+            x = t.rms_norm(g, c, w, h, f"{b}.ln1")
             a = t.attention(g, c, w, x, i, rope=self._sizes.rope)
             h = t.linear(g, w, a, f"{b}.attn_out", c.hidden_size, add=h)
-            x = self._norm(g, w, h, f"{b}.ln2")
+            x = t.rms_norm(g, c, w, h, f"{b}.ln2")
             ff = w.rows(f"{b}.ffn_up")  # files have the merger's as feed_forward_length
             gate, up = (t.linear(g, w, x, f"{b}.ffn_{n}", ff) for n in ("gate", "up"))
             h = t.linear(g, w, g.swiglu(gate, up), f"{b}.ffn_down", c.hidden_size, add=h)
-        g.output("hidden", self._norm(g, w, h, "v.post_ln"))
+        g.output("hidden", t.rms_norm(g, c, w, h, "v.post_ln"))
         return g
 
     def _describe_merger(self, w: Weights) -> Builder:
@@ -87,8 +82,6 @@ class Glm4VTower:
         inputs = {"patches": self._sizes.patches(pixels, order), "places": places[order]}
         positions = self._sizes.positions(pixels, order)
         hidden = self._layers.run(inputs, positions=positions)["hidden"]
-        # A convolution's window: of each column all patches of the square.
-        squares = hidden.reshape(self.count_rows(pixels), self._sizes.merge**2, -1)
-        windows = np.ascontiguousarray(squares.transpose(0, 2, 1)).reshape(len(squares), -1)
-        made = self._merger.run({"squares": windows})["rows"]
+        squares = convolution_windows(hidden, self._sizes.merge)
+        made = self._merger.run({"squares": squares})["rows"]
         return [ImageEmbedding(made, digest, self._sizes.token_grid(pixels))]

@@ -9,14 +9,14 @@ from oxibonsai.graph import Builder, Value
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
-from oxibonsai.vision.config import read_square, read_vision
+from oxibonsai.vision.config import read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
-from oxibonsai.vision.patches import Floats, merge_order, patches_of
+from oxibonsai.vision.patches import Floats
 from oxibonsai.vision.processors import InternVLProcessor
-from oxibonsai.vision.towers.family import count_tiles, filled
+from oxibonsai.vision.towers.family import filled
+from oxibonsai.vision.towers.joined_tiles import JoinedTiles, read_max_tiles
 
 _PROJECTOR_EPS = 1e-5
-_MOST_TILES = 64  # published models have 12; the grids to choose from grow with the square
 
 
 class InternVLTower:
@@ -28,15 +28,12 @@ class InternVLTower:
         self._config = c = read_vision(keys)
         if not keys.flag("use_gelu", False) or keys.flag("use_silu", False):
             raise keys.unsupported("an activation other than GELU is not supported for internvl")
-        self._joined = read_square(keys, "vision.projector.scale_factor", side=c.side)
-        max_tiles = keys.integer("vision.preproc_max_tiles", 12)
-        if max_tiles > _MOST_TILES:
-            raise keys.fail(f"clip.vision.preproc_max_tiles is {max_tiles}, above {_MOST_TILES}")
+        self._tiles = JoinedTiles(keys, c)
         self.width = c.projection_dim
         self.processor = InternVLProcessor(
             image_size=c.image_size,
             min_tiles=keys.integer("vision.preproc_min_tiles", 1),
-            max_tiles=max_tiles,
+            max_tiles=read_max_tiles(keys, 12),
             image_mean=c.image_mean,
             image_std=c.image_std,
         )
@@ -65,28 +62,23 @@ class InternVLTower:
         """Return a LayerNorm; an RMSNorm in the tower of 6 billion parameters, whose norms have no bias."""
         if w.has(f"{name}.bias"):
             return t.layer_norm(g, self._config, w, x, name)
-        return g.rms_norm(x, w.vector(f"{name}.weight", x.cols), self._config.layer_norm_eps)
+        return t.rms_norm(g, self._config, w, x, name)
 
     def _scaled(self, g: Builder, w: Weights, x: Value, name: str) -> Value:
         return g.scale_columns(x, w.vector(f"{name}.weight", x.cols))
 
     def _describe_projector(self, w: Weights) -> Builder:
         c, g = self._config, Builder()
-        x = g.input("joined", c.hidden_size * self._joined**2)
+        x = g.input("joined", c.hidden_size * self._tiles.patches_per_row)
         weight, bias = (w.vector(f"mm.model.mlp.0.{n}", x.cols) for n in ("weight", "bias"))
         x = g.layer_norm(x, weight, bias, _PROJECTOR_EPS)
         x = g.gelu(t.linear(g, w, x, "mm.model.mlp.1", c.projection_dim))
         g.output("rows", t.linear(g, w, x, "mm.model.mlp.3", c.projection_dim))
         return g
 
-    @property
-    def _rows_of_tile(self) -> int:
-        side = self._config.side // self._joined
-        return side * side
-
     def count_rows(self, pixels: PixelGrid) -> int:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
-        return count_tiles(pixels, self._config.image_size) * self._rows_of_tile
+        return self._tiles.count_rows(pixels)
 
     def layout(self, pixels: PixelGrid) -> list[str | int]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
@@ -99,14 +91,11 @@ class InternVLTower:
         return filled(self.layout(pixels), [ImageEmbedding(rows, digest)])
 
     def _encode_tile(self, tile: Floats) -> Floats:
-        c = self._config
-        cut = patches_of(tile, c.patch_size).reshape(c.side**2, -1)
+        cut = self._tiles.patches(tile)
         # The class has a place of its own, and no patch.
         patches = np.concatenate([np.zeros((1, cut.shape[1]), np.float32), cut])
         hidden = self._layers.run({"patches": patches, "places": self._places})["hidden"][1:]
-        order = merge_order(c.side, c.side, self._joined)
-        joined = np.ascontiguousarray(hidden[order]).reshape(self._rows_of_tile, -1)
-        return self._projector.run({"joined": joined})["rows"]
+        return self._projector.run({"joined": self._tiles.join(hidden)})["rows"]
 
 
 def _places(w: Weights, count: int, width: int) -> Floats:

@@ -13,14 +13,14 @@ from oxibonsai.graph import AxialRope, Builder
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
-from oxibonsai.vision.config import read_square, read_vision
+from oxibonsai.vision.config import read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
-from oxibonsai.vision.patches import Floats, merge_order, patches_of
+from oxibonsai.vision.patches import Floats
 from oxibonsai.vision.processors import Llama4Processor
-from oxibonsai.vision.towers.family import count_tiles, filled
+from oxibonsai.vision.towers.family import filled
+from oxibonsai.vision.towers.joined_tiles import JoinedTiles, embed_tiles, read_max_tiles
 
 _THETA = 10000.0
-_MOST_TILES = 64  # published models have 16; the grids to choose from grow with the square
 
 
 class Llama4Tower:
@@ -33,14 +33,11 @@ class Llama4Tower:
         self._config = c = read_vision(keys)
         if not keys.flag("use_gelu", False) or keys.flag("use_silu", False):
             raise keys.unsupported("an activation other than GELU is not supported for llama4")
-        self._joined = read_square(keys, "vision.projector.scale_factor", side=c.side)
-        max_tiles = keys.integer("vision.preproc_max_tiles", 16)
-        if max_tiles > _MOST_TILES:
-            raise keys.fail(f"clip.vision.preproc_max_tiles is {max_tiles}, above {_MOST_TILES}")
+        self._tiles = JoinedTiles(keys, c)
         self.width = c.projection_dim
         self.processor = Llama4Processor(
             image_size=c.image_size,
-            max_tiles=max_tiles,
+            max_tiles=read_max_tiles(keys, 16),
             image_mean=c.image_mean,
             image_std=c.image_std,
         )
@@ -65,7 +62,10 @@ class Llama4Tower:
 
     def _describe_projector(self, w: Weights) -> Builder:
         c, g = self._config, Builder()
-        x, wide = g.input("joined", c.hidden_size * self._joined**2), w.rows("mm.model.mlp.1")
+        x, wide = (
+            g.input("joined", c.hidden_size * self._tiles.patches_per_row),
+            w.rows("mm.model.mlp.1"),
+        )
         x = g.gelu(t.linear(g, w, x, "mm.model.mlp.1", wide))
         x = g.gelu(t.linear(g, w, x, "mm.model.mlp.2", wide))
         g.output("rows", t.linear(g, w, x, "mm.model.fc", c.projection_dim))
@@ -77,14 +77,9 @@ class Llama4Tower:
         rows, cols = np.indices((side, side), dtype=np.int32).reshape(2, -1) + 1
         return np.concatenate([np.stack([cols, rows], axis=1), np.zeros((1, 2), np.int32)])
 
-    @property
-    def _rows_of_tile(self) -> int:
-        side = self._config.side // self._joined
-        return side * side
-
     def count_rows(self, pixels: PixelGrid) -> int:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
-        return count_tiles(pixels, self._config.image_size) * self._rows_of_tile
+        return self._tiles.count_rows(pixels)
 
     def layout(self, pixels: PixelGrid) -> list[str | int]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
@@ -99,19 +94,13 @@ class Llama4Tower:
     def encode(self, pixels: PixelGrid, digest: bytes) -> list[str | ImageEmbedding]:
         """See :class:`oxibonsai.vision.towers.family.Family`."""
         self.count_rows(pixels)
-        made = (
-            ImageEmbedding(self._encode_tile(tile), digest + i.to_bytes(4, "little"))
-            for i, tile in enumerate(pixels.pixels)
-        )
+        made = embed_tiles(pixels, digest, self._encode_tile)
         return filled(self.layout(pixels), made)
 
     def _encode_tile(self, tile: Floats) -> Floats:
-        c = self._config
-        cut = patches_of(tile, c.patch_size).reshape(c.side**2, -1)
+        cut = self._tiles.patches(tile)
         # The class has a place of its own, and no patch.
         patches = np.concatenate([cut, np.zeros((1, cut.shape[1]), np.float32)])
         inputs = {"patches": patches, "places": self._places}
         hidden = self._layers.run(inputs, positions=self._positions())["hidden"][:-1]
-        order = merge_order(c.side, c.side, self._joined)
-        joined = np.ascontiguousarray(hidden[order]).reshape(self._rows_of_tile, -1)
-        return self._projector.run({"joined": joined})["rows"]
+        return self._projector.run({"joined": self._tiles.join(hidden)})["rows"]

@@ -9,13 +9,13 @@ import numpy as np
 
 from oxibonsai.devices import Device
 from oxibonsai.errors import RequestError
-from oxibonsai.graph import AxialRope, Builder, Value
+from oxibonsai.graph import AxialRope, Builder
 from oxibonsai.models.keys import Keys
 from oxibonsai.models.weights import Weights
 from oxibonsai.vision import transformer as t
 from oxibonsai.vision.config import read_square, read_vision
 from oxibonsai.vision.image import ImageEmbedding, PixelGrid
-from oxibonsai.vision.patches import merge_order, patches_of
+from oxibonsai.vision.patches import convolution_windows, merge_order, patches_of
 from oxibonsai.vision.processors import PixtralProcessor
 from oxibonsai.vision.towers.family import filled
 
@@ -52,17 +52,17 @@ class PixtralTower:
         c, g = self._config, Builder()
         kernels = t.patch_matrix(c, w, "v.patch_embd.weight")
         (h,) = g.linear(g.input("patches", kernels.cols), kernels)
-        h = self._norm(g, w, h, "v.pre_ln")
+        h = t.rms_norm(g, c, w, h, "v.pre_ln")
         for i in range(c.num_hidden_layers):
             b = f"v.blk.{i}"
-            a = t.attention(g, c, w, self._norm(g, w, h, f"{b}.ln1"), i, rope=self._rope)
+            a = t.attention(g, c, w, t.rms_norm(g, c, w, h, f"{b}.ln1"), i, rope=self._rope)
             h = t.linear(g, w, a, f"{b}.attn_out", c.hidden_size, add=h)
-            x = self._norm(g, w, h, f"{b}.ln2")
+            x = t.rms_norm(g, c, w, h, f"{b}.ln2")
             gate = t.linear(g, w, x, f"{b}.ffn_gate", c.intermediate_size)
             up = t.linear(g, w, x, f"{b}.ffn_up", c.intermediate_size)
             x = g.swiglu(gate, up) if self._silu else g.multiply(g.gelu(gate), up)
             h = t.linear(g, w, x, f"{b}.ffn_down", c.hidden_size, add=h)
-        g.output("hidden", self._norm(g, w, h, "mm.input_norm") if self._merge > 1 else h)
+        g.output("hidden", t.rms_norm(g, c, w, h, "mm.input_norm") if self._merge > 1 else h)
         return g
 
     def _describe_projector(self, w: Weights) -> Builder:
@@ -73,9 +73,6 @@ class PixtralTower:
         x = g.gelu(t.linear(g, w, x, "mm.1", c.projection_dim))
         g.output("rows", t.linear(g, w, x, "mm.2", c.projection_dim))
         return g
-
-    def _norm(self, g: Builder, w: Weights, x: Value, name: str) -> Value:
-        return g.rms_norm(x, w.vector(f"{name}.weight", x.cols), self._config.layer_norm_eps)
 
     def _grid(self, pixels: PixelGrid) -> tuple[int, int]:
         """Return rows and columns of patches."""
@@ -107,10 +104,8 @@ class PixtralTower:
         at = np.indices((rows, cols), dtype=np.int32).reshape(2, -1).T
         hidden = self._layers.run({"patches": patches}, positions=np.ascontiguousarray(at))
         order = merge_order(rows, cols, self._merge)
-        # A convolution's window: of each column all patches of the square.
-        squares = hidden["hidden"][order].reshape(len(order) // self._merge**2, self._merge**2, -1)
-        merged = squares.transpose(0, 2, 1).reshape(len(squares), -1)
-        made = self._projector.run({"merged": np.ascontiguousarray(merged)})["rows"]
+        merged = convolution_windows(hidden["hidden"][order], self._merge)
+        made = self._projector.run({"merged": merged})["rows"]
         lines = np.split(made, rows // self._merge)
         return filled(
             self.layout(pixels),

@@ -125,7 +125,7 @@ class Qwen2VLTower:
 
     def _norm(self, g: Builder, w: Weights, x: Value, name: str) -> Value:
         if self._windowed:
-            return g.rms_norm(x, w.vector(f"{name}.weight", x.cols), self._config.layer_norm_eps)
+            return t.rms_norm(g, self._config, w, x, name)
         return t.layer_norm(g, self._config, w, x, name)
 
     def _describe_layers(self, w: Weights) -> Builder:
